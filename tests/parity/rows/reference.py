@@ -3,184 +3,29 @@
 All ranks of a number of ranks run in processes that are forked from the caller's, which has loaded PyTorch.
 """
 
-import contextlib
 import gc
 import multiprocessing
 import os
 import traceback
 import weakref
-from collections.abc import Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
-from unittest import mock
 
 import models
 import torch
 import torch._dynamo  # noqa: F401: which an optimizer's first step loads, once for all ranks
 import torch.distributed as dist
-from torch import nn
+from engines import DTYPES, ENGINES, Fsdp1, Fsdp2
+from event_log import EventLog
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import (FSDPModule, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy,
-                                    ShardingStrategy, fully_shard, register_fsdp_forward_method)
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.debug import CommDebugMode
-from torch.nn.parallel import DistributedDataParallel
 
 LIMIT_S = 240
-DTYPES = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
-
-
-class EventLog:
-    """Notes what is issued, for which unit, in lines "kind unit numel dtype"."""
-
-    def __init__(self):
-        self.events: list[str] = []
-        self.is_noting = True
-        self.unit = "-"
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        was, self.is_noting = self.is_noting, False
-        yield
-        self.is_noting = was
-
-    def add(self, kind: str, larger: torch.Tensor) -> None:
-        if self.is_noting:
-            self.events.append(f"{kind} {self.unit} {larger.numel()} {models.DTYPE_NAMES.get(larger.dtype, larger.dtype)}")
-
-    def noting(self, kind: str, function, larger: str):
-        """`function`, of dist, which is noted with the size of its argument of that name."""
-        def noted(*args, **kwargs):
-            value = kwargs[larger] if larger in kwargs else args[0 if larger != "input" else 1]
-            self.add(kind, value if isinstance(value, torch.Tensor) else torch.cat([part.flatten() for part in value]))
-            return function(*args, **kwargs)
-        return noted
-
-    def for_unit(self, function):
-        def called(group: FSDPParamGroup, *args, **kwargs):
-            was, self.unit = self.unit, group._module_fqn or "root"
-            try:
-                return function(group, *args, **kwargs)
-            finally:
-                self.unit = was
-        return called
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for name, kind, larger in (("all_gather_into_tensor", "gather", "output_tensor"), ("all_gather", "gather", "tensor_list"),
-                                       ("reduce_scatter_tensor", "reduce", "input"), ("all_reduce", "all_reduce", "tensor")):
-                stack.enter_context(mock.patch.object(dist, name, self.noting(kind, getattr(dist, name), larger)))
-            for name in ("unshard", "post_backward"):
-                stack.enter_context(mock.patch.object(FSDPParamGroup, name, self.for_unit(getattr(FSDPParamGroup, name))))
-            yield
-
-
-class Fsdp2:
-    def __init__(self):
-        self.ignored: list[str] = []
-
-    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
-        for unit in options["units"]:
-            policy = unit.get("precision", {})
-            how = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(
-                *(DTYPES.get(policy.get(name)) for name in ("param", "reduce", "output")), policy.get("cast_forward_inputs", True))}
-            if "reshard" in unit:
-                how["reshard_after_forward"] = unit["reshard"]
-            self.ignored += unit.get("ignored", [])
-            if ignored := {parameter for name, parameter in model.named_parameters() if name.startswith(tuple(unit.get("ignored", [])))}:
-                how["ignored_params"] = ignored
-            if "modules" in unit:
-                fully_shard([model.get_submodule(name) for name in unit["modules"]], **how)
-            else:
-                fully_shard(model.get_submodule(unit["name"]), **how)
-        return model
-
-    def set(self, model: nn.Module, options: dict) -> None:
-        unit, what = model.get_submodule(options.get("unit", "")), options["what"]
-        if what == "gradient_divide_factor":
-            # Gloo has no sum that multiplies.
-            unit.set_force_sum_reduction_for_comms(True)
-            unit.set_gradient_divide_factor(options["value"])
-        elif what in ("is_last_backward", "unshard_in_backward", "force_sum_reduction_for_comms"):
-            getattr(unit, f"set_{what}")(options["value"])
-        else:
-            getattr(unit, f"set_{what}")(options["value"], recurse=options.get("recurse", True))
-
-    @contextlib.contextmanager
-    def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
-        yield [(name, full(parameter.detach()), full(parameter.grad)) for name, parameter in model.named_parameters()
-               if not name.startswith(tuple(self.ignored))]
-
-    def clip(self, model: nn.Module, max_norm: float, log: EventLog) -> torch.Tensor:
-        with CommDebugMode() as comm:
-            norm = full(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm))
-        for operation, count in comm.get_comm_counts().items():
-            if "all_reduce" in str(operation):
-                log.events += ["all_reduce - 1 Float"] * count
-        return norm
-
-
-class Fsdp1:
-    def __init__(self):
-        self.unsynchronised: contextlib.AbstractContextManager | None = None
-
-    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
-        for unit in options["units"]:
-            policy = unit.get("precision", {})
-            precision = MixedPrecision(DTYPES.get(policy.get("param")), DTYPES.get(policy.get("reduce"))) if policy else None
-            wrapped = FullyShardedDataParallel(
-                model.get_submodule(unit["name"]), device_mesh=mesh, sharding_strategy=ShardingStrategy[options["strategy"]],
-                mixed_precision=precision, device_id=torch.device("cpu"), use_orig_params=True)
-            if not unit["name"]:
-                return wrapped
-            parent, _, child = unit["name"].rpartition(".")
-            setattr(model.get_submodule(parent), child, wrapped)
-        raise AssertionError("the last unit is not the root")
-
-    def set(self, model: nn.Module, options: dict) -> None:
-        if options["what"] != "requires_gradient_sync":
-            return  # what its no_sync() and strategies do by themselves
-        if self.unsynchronised is not None:
-            self.unsynchronised.__exit__(None, None, None)
-            self.unsynchronised = None
-        if not options["value"]:
-            self.unsynchronised = model.no_sync()
-            self.unsynchronised.__enter__()
-
-    @contextlib.contextmanager
-    def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
-        with FullyShardedDataParallel.summon_full_params(model, with_grads=True):
-            yield [(name.replace("_fsdp_wrapped_module.", ""), parameter.detach(), parameter.grad)
-                   for name, parameter in model.named_parameters()]
-
-    def clip(self, model: nn.Module, max_norm: float, log: EventLog) -> torch.Tensor:
-        return model.clip_grad_norm_(max_norm)
-
-
-class Ddp:
-    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
-        return DistributedDataParallel(model)
-
-    def set(self, model: nn.Module, options: dict) -> None:
-        assert options["what"] == "requires_gradient_sync", options
-        model.require_backward_grad_sync = options["value"]
-
-    @contextlib.contextmanager
-    def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
-        yield [(name.removeprefix("module."), parameter.detach(), parameter.grad) for name, parameter in model.named_parameters()]
-
-    def clip(self, model: nn.Module, max_norm: float, log: EventLog) -> torch.Tensor:
-        return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-
-
-ENGINES = {"fsdp2": Fsdp2, "fsdp1": Fsdp1, "ddp": Ddp}
-
-
-def full(value: torch.Tensor | None) -> torch.Tensor | None:
-    return value.full_tensor() if isinstance(value, DTensor) else value
+# By key.
+Noted = dict[str, torch.Tensor | list[str] | str]
 
 
 class Case:
@@ -194,14 +39,16 @@ class Case:
         self.pending: dict[str, torch.Tensor] = {}
         self.all_losses: list[torch.Tensor] = []
         self.tensors: dict[str, torch.Tensor] = {}
+        self.shards: dict[str, tuple[torch.Tensor, list[int]]] = {}  # and the ranks that have the others
         self.texts: dict[str, list[str]] = {}
         self.handles: list = []
-        self.notes = 0
+        self.grad_scaler: torch.amp.GradScaler | None = None
+        self.position = 0
 
     def run(self) -> None:
         self.log.events.clear()
         self.build({"seed": 42})
-        for name, options in self.script:
+        for self.position, (name, options) in enumerate(self.script):
             getattr(self, name)(options)
 
     # --- the model
@@ -254,17 +101,38 @@ class Case:
         first, *rest = (self.pending[name] for name in options.get("of", ["loss"]))
         for loss in rest:
             first = first + loss
-        (first * options.get("scale", 1.0)).backward()
+        first = first * options.get("scale", 1.0)
+        if options.get("overflows", False) and dist.get_rank() == 0:
+            first = first * float("inf")
+        (self.grad_scaler.scale(first) if self.grad_scaler else first).backward()
         self.pending.clear()
 
     def step(self, options: dict) -> None:
-        self.torch_optimizer.step()
+        if self.grad_scaler:
+            self.grad_scaler.step(self.torch_optimizer)
+        else:
+            self.torch_optimizer.step()
 
     def zero_grad(self, options: dict) -> None:
         self.torch_optimizer.zero_grad(set_to_none=not options.get("in_place", False))
 
     def clip(self, options: dict) -> None:
-        self.note("norm", self.engine.clip(self.model, options["max_norm"], self.log))
+        # JSON has no infinity.
+        norm_type = options.get("norm_type", 2.0) or float("inf")
+        self.note("norm", self.engine.clip(self.model, options["max_norm"], norm_type, self.log))
+
+    # --- scaled losses
+
+    def scaler(self, options: dict) -> None:
+        make = ShardedGradScaler if isinstance(self.engine, Fsdp1) else torch.amp.GradScaler
+        self.grad_scaler = make("cpu", init_scale=options["init_scale"], growth_interval=options.get("growth_interval", 2000))
+
+    def unscale(self, options: dict) -> None:
+        self.grad_scaler.unscale_(self.torch_optimizer)
+
+    def update_scale(self, options: dict) -> None:
+        self.grad_scaler.update()
+        self.note("scale", torch.tensor(self.grad_scaler.get_scale(), dtype=torch.float64))
 
     # --- settings
 
@@ -317,9 +185,12 @@ class Case:
     # --- results
 
     def note(self, what: str, value: torch.Tensor | list[str]) -> None:
-        key = f"{self.notes:03} {what}"
-        self.notes += 1
-        if isinstance(value, torch.Tensor):
+        key = f"{self.position:03} {what}"
+        if isinstance(value, DTensor):
+            assert value.placements[-1].is_shard(0), value
+            mesh = value.device_mesh
+            self.shards[key] = value.to_local().detach().clone(), dist.get_process_group_ranks(mesh.get_group(mesh.ndim - 1))
+        elif isinstance(value, torch.Tensor):
             self.tensors[key] = value.detach().clone()
         else:
             self.texts[key] = value
@@ -363,16 +234,16 @@ def run_rank(rank: int, ranks: int, port: int, cases: list[dict], output: Path) 
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     torch.set_num_threads(1)
     log = EventLog()
-    tensors, texts = {}, {}
+    noted = {}
     with log.installed():
         for case in cases:
             run = Case(case, log)
             try:
                 run.run()
-                tensors[case["name"]], texts[case["name"]] = run.tensors, run.texts
+                noted[case["name"]] = {**run.tensors, **run.shards, **run.texts}
             except Exception:
-                texts[case["name"]] = {"error": traceback.format_exc()}
-    torch.save((tensors, texts), f"{output}.{rank}.pt")
+                noted[case["name"]] = {"error": traceback.format_exc()}
+    torch.save(noted, f"{output}.{rank}.pt")
 
 
 def run_process(*arguments) -> None:
@@ -386,7 +257,7 @@ def run_process(*arguments) -> None:
 
 
 def run(ranks: int, port: int, cases: list[dict], output: Path) -> None:
-    """Writes <output>.<rank>.pt: the tensors and the texts, each by case and key."""
+    """Writes <output>.<rank>.pt, for read()."""
     fork = multiprocessing.get_context("fork")
     started = [fork.Process(target=run_process, args=(rank, ranks, port, cases, output)) for rank in range(ranks)]
     for process in started:
@@ -399,3 +270,15 @@ def run(ranks: int, port: int, cases: list[dict], output: Path) -> None:
             for process in running:
                 process.kill()
             raise SystemExit(f"PyTorch at {ranks} ranks fails or does not end")
+
+
+def read(ranks: int, output: Path) -> list[dict[str, Noted]]:
+    """What has been noted, by rank, case and key; shards have been put together."""
+    of_ranks = [torch.load(f"{output}.{rank}.pt", weights_only=True) for rank in range(ranks)]
+
+    def whole(case: str, key: str, value):
+        if not isinstance(value, tuple):
+            return value
+        return torch.cat([of_ranks[rank][case][key][0] for rank in value[1]])
+
+    return [{case: {key: whole(case, key, value) for key, value in noted.items()} for case, noted in of_rank.items()} for of_rank in of_ranks]

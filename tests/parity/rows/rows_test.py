@@ -22,6 +22,7 @@ from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
+import operations  # noqa: E402
 import reference  # noqa: E402
 import table  # noqa: E402
 import torch  # noqa: E402
@@ -29,10 +30,9 @@ from free_port import free_port  # noqa: E402
 
 LIMIT_S = 240
 BACKENDS = ("shm", "gloo")
-Noted = dict[str, torch.Tensor | list[str]]
 
 
-def ranks_of(case: table.Case, is_long: bool) -> list[int]:
+def ranks_of(case: operations.Case, is_long: bool) -> list[int]:
     return sorted({*case.ranks, *(case.long_ranks if is_long else ())})
 
 
@@ -56,20 +56,18 @@ def run_libfsdp(program: Path, backend: str, ranks: int, cases: Path, output: Pa
 class Results:
     """What both sides have noted, by who ran it, case, number of ranks and rank."""
 
-    def __init__(self, program: Path, cases: list[table.Case], is_long: bool):
-        self.noted: dict[tuple[str, str, int, int], Noted] = {}
+    def __init__(self, program: Path, cases: list[operations.Case], is_long: bool):
+        self.noted: dict[tuple[str, str, int, int], reference.Noted] = {}
         with tempfile.TemporaryDirectory() as folder:
             for ranks in sorted({ranks for case in cases for ranks in ranks_of(case, is_long)}):
-                chosen = [table.case_for(case, ranks) for case in cases if ranks in ranks_of(case, is_long)]
+                chosen = [operations.case_for(case, ranks) for case in cases if ranks in ranks_of(case, is_long)]
                 path = Path(folder) / f"cases{ranks}.json"
                 path.write_text(json.dumps(chosen))
                 output = Path(folder) / f"pytorch{ranks}"
                 # As libfsdp reads it: a tuple is a list.
                 reference.run(ranks, free_port(), json.loads(path.read_text()), output)
-                for rank in range(ranks):
-                    tensors, texts = torch.load(f"{output}.{rank}.pt", weights_only=True)
-                    for case in chosen:
-                        self.noted["pytorch", case["name"], ranks, rank] = {**tensors.get(case["name"], {}), **texts[case["name"]]}
+                for rank, of_rank in enumerate(reference.read(ranks, output)):
+                    self.noted |= {("pytorch", name, ranks, rank): noted for name, noted in of_rank.items()}
                 for backend in backends_of(ranks):
                     output = Path(folder) / f"{backend}{ranks}"
                     run_libfsdp(program, backend, ranks, path, output)
@@ -87,13 +85,13 @@ class Results:
 def events_as(compare: str | None, events: list[str]) -> object:
     """What of the events has to be the same."""
     parts = [event.split() for event in events]
-    if compare == table.COUNTS:
+    if compare == operations.COUNTS:
         return dict(collections.Counter(kind for kind, *_ in parts))
-    if compare == table.ORDER:
+    if compare == operations.ORDER:
         return [f"{kind} {unit}" for kind, unit, *_ in parts]
-    if compare == table.DTYPES:
+    if compare == operations.DTYPES:
         return [f"{kind} {unit} {dtype}" for kind, unit, _, dtype in parts]
-    if compare == table.VOLUME:
+    if compare == operations.VOLUME:
         volume: collections.Counter[str] = collections.Counter()
         for kind, unit, numel, _ in parts:
             if kind == "reduce":
@@ -106,7 +104,7 @@ class Rows(unittest.TestCase):
     results: Results
     is_long: bool
 
-    def check(self, case: table.Case) -> None:
+    def check(self, case: operations.Case) -> None:
         for ranks in ranks_of(case, self.is_long):
             for backend in backends_of(ranks):
                 for rank in range(ranks):
@@ -114,21 +112,21 @@ class Rows(unittest.TestCase):
                         self.compare(case, ranks, self.results.noted[backend, case.name, ranks, rank],
                                      self.results.noted["pytorch", case.name, ranks, rank])
 
-    def compare(self, case: table.Case, ranks: int, ours: Noted, theirs: Noted) -> None:
+    def compare(self, case: operations.Case, ranks: int, ours: reference.Noted, theirs: reference.Noted) -> None:
         for who, noted in (("PyTorch", theirs), ("libfsdp", ours)):
             if "error" in noted:
                 self.fail(f"{who} fails: {noted['error']}")
         self.assertEqual(sorted(ours), sorted(theirs), "not the same has been noted")
-        tolerance = case.tolerance or (table.CLOSE if ranks > 2 else None)
+        tolerance = case.tolerance or (operations.CLOSE if ranks > 2 else None)
         wrong = [message for key in sorted(theirs) if (message := self.difference(case, ranks, key, ours[key], theirs[key], tolerance))]
         if wrong:
             self.fail("\n".join([f"{len(wrong)} of {len(theirs)} results differ:", *wrong[:6]]))
 
-    def difference(self, case: table.Case, ranks: int, key: str, ours, theirs, tolerance: dict | None) -> str | None:
+    def difference(self, case: operations.Case, ranks: int, key: str, ours, theirs, tolerance: dict | None) -> str | None:
         if isinstance(theirs, list):
             if key.endswith(" events"):
                 ours, theirs = events_as(case.compare, ours), events_as(case.compare, theirs)
-                if case.compare == table.VOLUME and set(ours) == set(theirs):
+                if case.compare == operations.VOLUME and set(ours) == set(theirs):
                     # A shard fills whole pages here, and each parameter 256 bytes: that much more, and no less.
                     ours = {unit: theirs[unit] if 0 <= ours[unit] - theirs[unit] <= 1024 * ranks + 256 else ours[unit] for unit in ours}
             return None if ours == theirs else f"{key}: {ours}, with PyTorch {theirs}"

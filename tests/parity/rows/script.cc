@@ -1,55 +1,23 @@
 #include "tests/parity/rows/script.h"
 
 #include <ATen/ATen.h>
+#include <fsdp/clip_grad.h>
+#include <fsdp/grad_scaler.h>
 #include <fsdp/unit.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <utility>
+
+#include "tests/parity/rows/values.h"
 
 namespace parity_rows {
 namespace {
 
 using nlohmann::json;
-
-at::ScalarType dtype_of(const std::string& name) {
-  static const std::map<std::string, at::ScalarType> dtypes = {{"float16", at::kHalf},
-                                                               {"bfloat16", at::kBFloat16},
-                                                               {"float32", at::kFloat},
-                                                               {"float64", at::kDouble}};
-  return dtypes.at(name);
-}
-
-std::optional<at::ScalarType> optional_dtype(const json& policy, const char* name) {
-  return policy.contains(name) ? std::optional(dtype_of(policy.at(name).get<std::string>()))
-                               : std::nullopt;
-}
-
-fsdp::MixedPrecisionPolicy policy_of(const json& policy) {
-  return {.param_dtype = optional_dtype(policy, "param"),
-          .reduce_dtype = optional_dtype(policy, "reduce"),
-          .output_dtype = optional_dtype(policy, "output"),
-          .cast_forward_inputs = policy.value("cast_forward_inputs", true)};
-}
-
-/// The parts of all ranks of the group, of which each has its own.
-at::Tensor whole_of(const fsdp::LocalShard& shard, fsdp::Collectives& group) {
-  at::Tensor whole = at::zeros(shard.global_shape, shard.local.options());
-  int64_t begin = 0;
-  for (const fsdp::Box& box : shard.boxes) {
-    at::Tensor piece = whole;
-    for (size_t d = 0; d < box.sizes.size(); ++d) {
-      piece = piece.narrow(static_cast<int64_t>(d), box.offsets[d], box.sizes[d]);
-    }
-    const int64_t numel = piece.numel();
-    piece.copy_(shard.local.narrow(0, begin, numel).view(box.sizes));
-    begin += numel;
-  }
-  group.all_reduce(whole, fsdp::ReduceOp::kSum)->wait();
-  return whole;
-}
 
 class Case {
  public:
@@ -64,6 +32,7 @@ class Case {
       const auto found = operations().find(name);
       TORCH_CHECK(found != operations().end(), "no operation ", name);
       (this->*found->second)(operation.at(1));
+      ++position_;
     }
     return std::move(results_);
   }
@@ -80,6 +49,9 @@ class Case {
         {"step", &Case::step},
         {"zero_grad", &Case::zero_grad},
         {"clip", &Case::clip},
+        {"scaler", &Case::make_scaler},
+        {"unscale", &Case::unscale},
+        {"update_scale", &Case::update_scale},
         {"set", &Case::set},
         {"prefetch", &Case::prefetch},
         {"unshard", &Case::unshard},
@@ -140,11 +112,6 @@ class Case {
       }
     }
     return how;
-  }
-
-  static fsdp::ReshardAfterForward reshard_of(const json& value) {
-    return value.is_boolean() ? fsdp::ReshardAfterForward(value.get<bool>())
-                              : fsdp::ReshardAfterForward(value.get<int64_t>());
   }
 
   std::shared_ptr<torch::nn::Module> module_named(const std::string& name) const {
@@ -220,13 +187,19 @@ class Case {
       const at::Tensor& loss = losses_.at(name.get<std::string>());
       sum = sum.defined() ? sum + loss : loss;
     }
-    (sum * options.value("scale", 1.0)).backward();
+    sum = sum * options.value("scale", 1.0);
+    if (options.value("overflows", false) && world_.group->rank() == 0) {
+      sum = sum * std::numeric_limits<double>::infinity();
+    }
+    (scaler_ ? scaler_->scale(sum) : sum).backward();
     losses_.clear();
   }
 
   void step(const json& /*options*/) {
     if (sgd_) {
       sgd_->step();
+    } else if (scaler_) {
+      scaler_->step(*adamw_);
     } else {
       adamw_->step();
     }
@@ -241,7 +214,27 @@ class Case {
   }
 
   void clip(const json& options) {
-    note("norm", fsdp::clip_grad_norm_(root_, options.at("max_norm").get<double>()));
+    // JSON has no infinity.
+    const double norm_type = options.value("norm_type", 2.0);
+    note("norm", fsdp::clip_grad_norm_(
+                     root_, options.at("max_norm").get<double>(),
+                     norm_type > 0 ? norm_type : std::numeric_limits<double>::infinity()));
+  }
+
+  // --- scaled losses
+
+  void make_scaler(const json& options) {
+    fsdp::GradScalerOptions how;
+    how.init_scale = options.at("init_scale").get<double>();
+    how.growth_interval = options.value("growth_interval", int64_t{2000});
+    scaler_.emplace(how);
+  }
+
+  void unscale(const json& /*options*/) { scaler_->unscale_(*adamw_); }
+
+  void update_scale(const json& /*options*/) {
+    scaler_->update();
+    note("scale", at::scalar_tensor(scaler_->get_scale(), at::kDouble));
   }
 
   // --- settings
@@ -310,12 +303,6 @@ class Case {
 
   // --- state dicts
 
-  static fsdp::StateDictOptions state_options(const json& options) {
-    return {.full_state_dict = options.value("full", false),
-            .cpu_offload = options.value("cpu_offload", false),
-            .broadcast_from_rank0 = options.value("broadcast_from_rank0", false)};
-  }
-
   void save(const json& options) {
     const bool was_noting = std::exchange(world_.log->is_noting, false);
     saved_ = fsdp::get_model_state_dict(root_, state_options(options));
@@ -355,7 +342,7 @@ class Case {
 
   std::string key(const std::string& what) {
     char number[8];
-    std::snprintf(number, sizeof number, "%03d ", notes_++);
+    std::snprintf(number, sizeof number, "%03d ", position_);
     return number + what;
   }
   void note(const std::string& what, const at::Tensor& value) {
@@ -423,11 +410,12 @@ class Case {
   fsdp::FSDPModule root_;
   std::optional<fsdp::AdamW> adamw_;
   std::optional<torch::optim::SGD> sgd_;
+  std::optional<fsdp::GradScaler> scaler_;
   std::map<std::string, at::Tensor> losses_;  // by name, until their backward
   std::vector<at::Tensor> all_losses_;
   fsdp::ModelStateDict saved_;
   Results results_;
-  int notes_ = 0;
+  int position_ = 0;  // in the script
 };
 
 }  // namespace

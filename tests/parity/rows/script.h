@@ -28,7 +28,7 @@ struct World {
   const std::shared_ptr<fsdp::DeviceMesh>& mesh_of(const std::vector<int64_t>& shape);
 };
 
-/// By a number that counts them, and what they are.
+/// By the number of the operation, and what they are.
 struct Results {
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, std::vector<std::string>> texts;

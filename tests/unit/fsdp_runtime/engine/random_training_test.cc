@@ -341,7 +341,8 @@ void run_training(Rank& rank, const RandomTraining& training, const Reference& e
     const at::Tensor actual = setup.root.full_parameter(shard.fqn);
     const at::Tensor whole = expected.parameter(shard.fqn);
     ASSERT_EQ(actual.sizes(), whole.sizes()) << shard.fqn;
-    EXPECT_LE((actual - whole).abs().max().item<double>(), bound) << shard.fqn;
+    EXPECT_LE((actual - whole).abs().max().item<double>(), bound)
+        << shard.fqn << " on rank " << rank.rank;
   }
 }
 
@@ -357,7 +358,6 @@ TEST(RandomTrainingTest, AnyModelOnAnyMeshWithAnyPolicyTrainsAsWithoutSharding) 
   int64_t exact = 0;
   for (uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
     const RandomTraining training = draw_training(seed);
-    SCOPED_TRACE(training.describe());
     Reference expected(training);
     for (int64_t step = 0; step < kTrainingSteps; ++step) {
       expected.step(step);
@@ -368,6 +368,9 @@ TEST(RandomTrainingTest, AnyModelOnAnyMeshWithAnyPolicyTrainsAsWithoutSharding) 
           training.as_on_a_device);
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
+    }
+    if (HasFailure()) {
+      ADD_FAILURE() << training.describe();
     }
     exact += training.is_exact() ? 1 : 0;
   }

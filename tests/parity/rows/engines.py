@@ -1,0 +1,122 @@
+"""FSDP2, FSDP1 and DDP, as the operations of a case need them."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from event_log import EventLog
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import (FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy,
+                                    fully_shard)
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.parallel import DistributedDataParallel
+
+DTYPES = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
+
+
+def full(value: torch.Tensor | None) -> torch.Tensor | None:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+class Fsdp2:
+    def __init__(self):
+        self.ignored: list[str] = []
+
+    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
+        for unit in options["units"]:
+            policy = unit.get("precision", {})
+            how = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(
+                *(DTYPES.get(policy.get(name)) for name in ("param", "reduce", "output")), policy.get("cast_forward_inputs", True))}
+            if "reshard" in unit:
+                how["reshard_after_forward"] = unit["reshard"]
+            self.ignored += unit.get("ignored", [])
+            if ignored := {parameter for name, parameter in model.named_parameters() if name.startswith(tuple(unit.get("ignored", [])))}:
+                how["ignored_params"] = ignored
+            if "modules" in unit:
+                fully_shard([model.get_submodule(name) for name in unit["modules"]], **how)
+            else:
+                fully_shard(model.get_submodule(unit["name"]), **how)
+        return model
+
+    def set(self, model: nn.Module, options: dict) -> None:
+        unit, what = model.get_submodule(options.get("unit", "")), options["what"]
+        if what == "gradient_divide_factor":
+            # Gloo has no sum that multiplies.
+            unit.set_force_sum_reduction_for_comms(True)
+            unit.set_gradient_divide_factor(options["value"])
+        elif what in ("is_last_backward", "unshard_in_backward", "force_sum_reduction_for_comms"):
+            getattr(unit, f"set_{what}")(options["value"])
+        else:
+            getattr(unit, f"set_{what}")(options["value"], recurse=options.get("recurse", True))
+
+    @contextlib.contextmanager
+    def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
+        # Shards, which read() puts together: for DTensor to do it costs a quarter of all time.
+        yield [(name, parameter.detach(), parameter.grad) for name, parameter in model.named_parameters()
+               if not name.startswith(tuple(self.ignored))]
+
+    def clip(self, model: nn.Module, max_norm: float, norm_type: float, log: EventLog) -> torch.Tensor:
+        with CommDebugMode() as comm:
+            norm = full(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type))
+        for operation, count in comm.get_comm_counts().items():
+            if "all_reduce" in str(operation):
+                log.events += ["all_reduce - 1 Float"] * count
+        return norm
+
+
+class Fsdp1:
+    def __init__(self):
+        self.unsynchronised: contextlib.AbstractContextManager | None = None
+
+    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
+        for unit in options["units"]:
+            policy = unit.get("precision", {})
+            precision = MixedPrecision(DTYPES.get(policy.get("param")), DTYPES.get(policy.get("reduce"))) if policy else None
+            wrapped = FullyShardedDataParallel(
+                model.get_submodule(unit["name"]), device_mesh=mesh, sharding_strategy=ShardingStrategy[options["strategy"]],
+                mixed_precision=precision, device_id=torch.device("cpu"), use_orig_params=True)
+            if not unit["name"]:
+                return wrapped
+            parent, _, child = unit["name"].rpartition(".")
+            setattr(model.get_submodule(parent), child, wrapped)
+        raise AssertionError("the last unit is not the root")
+
+    def set(self, model: nn.Module, options: dict) -> None:
+        if options["what"] != "requires_gradient_sync":
+            return  # what its no_sync() and strategies do by themselves
+        if self.unsynchronised is not None:
+            self.unsynchronised.__exit__(None, None, None)
+            self.unsynchronised = None
+        if not options["value"]:
+            self.unsynchronised = model.no_sync()
+            self.unsynchronised.__enter__()
+
+    @contextlib.contextmanager
+    def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
+        with FullyShardedDataParallel.summon_full_params(model, with_grads=True):
+            yield [(name.replace("_fsdp_wrapped_module.", ""), parameter.detach(), parameter.grad)
+                   for name, parameter in model.named_parameters()]
+
+    def clip(self, model: nn.Module, max_norm: float, norm_type: float, log: EventLog) -> torch.Tensor:
+        return model.clip_grad_norm_(max_norm, norm_type)
+
+
+class Ddp:
+    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
+        return DistributedDataParallel(model)
+
+    def set(self, model: nn.Module, options: dict) -> None:
+        assert options["what"] == "requires_gradient_sync", options
+        model.require_backward_grad_sync = options["value"]
+
+    @contextlib.contextmanager
+    def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
+        yield [(name.removeprefix("module."), parameter.detach(), parameter.grad) for name, parameter in model.named_parameters()]
+
+    def clip(self, model: nn.Module, max_norm: float, norm_type: float, log: EventLog) -> torch.Tensor:
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
+
+
+ENGINES = {"fsdp2": Fsdp2, "fsdp1": Fsdp1, "ddp": Ddp}
