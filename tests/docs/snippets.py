@@ -9,7 +9,7 @@ from pathlib import Path
 COMMAND = re.compile(r"(scripts/\S|\.ci/\S|build/bin/\S|\.venv/bin/\S|fsdprun |fsdp-train |fsdpctl |ctest |ninja |cmake )")
 
 # Pages whose blocks of C++ make one program, and those of Python another.
-IN_PIECES = ("docs/FSDP2.md",)
+IN_PIECES = ("docs/FSDP2.md", "docs/DDP.md")
 
 
 @dataclass(frozen=True)
