@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fsdp/distributed_data_parallel.h>
+#include <fsdp/fully_shard.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
