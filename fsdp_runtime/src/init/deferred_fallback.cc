@@ -34,8 +34,7 @@ bool is_composed(const c10::OperatorHandle& op) {
 
 /// Made of other operations that allocate: zeros, rand, ones_like.
 bool is_made_of_others(const c10::OperatorHandle& op) {
-  return is_composed(op) || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+  return is_composed(op) || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 }
 
 bool returns_views(const c10::OperatorHandle& op) {
@@ -198,7 +197,8 @@ class Call {
     Stack results;
     try {
       results = on_meta(device);
-    } catch (const c10::Error&) {
+    } catch (const c10::Error& error) {
+      reason_ = error.what_without_backtrace();  // mostly that shapes depend on data
       return false;
     }
     std::vector<at::Tensor> outputs;
@@ -223,8 +223,9 @@ class Call {
       }
       at::Tensor meta =
           at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
-      meta.unsafeGetTensorImpl()->set_wrapped_number(
-          tensor.unsafeGetTensorImpl()->is_wrapped_number());
+      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {  // a C++ number does not promote
+        meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+      }
       return meta;
     });
     if (const auto given = argument("device")) {
@@ -246,7 +247,8 @@ class Call {
     TORCH_CHECK(tape_.fill_now(filled), "deferred_init: ", op_.operator_name(),
                 " needs the values of a tensor of shape ", filled.front().sizes(),
                 ", which are random and drawn by materialize_module(); do what depends on them "
-                "after that, by fsdp::apply()");
+                "after that, by fsdp::apply()",
+                reason_.empty() ? "" : ". Why it cannot be noted: ", reason_);
     return Next::kDoNow;
   }
 
@@ -258,6 +260,7 @@ class Call {
   InitTape& tape_;
   const c10::OperatorHandle& op_;
   Stack* const stack_;
+  std::string reason_;
 };
 
 void deferred_init_operation(const c10::OperatorHandle& op, c10::DispatchKeySet keys,

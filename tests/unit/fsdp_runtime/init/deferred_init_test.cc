@@ -13,6 +13,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -20,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/fsdp_runtime/engine/ranks.h"
+#include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
 
 namespace fsdp::testing {
 namespace {
@@ -160,6 +161,51 @@ TEST(DeferredInitTest, AModelThatIsLargerThanTheMemoryTakesNone) {
   });
   EXPECT_EQ(model->parameters()[0].nbytes(), static_cast<size_t>(4 * kGiB));
   EXPECT_LT(resident_bytes() - before, kGiB / 4);
+}
+
+/// The most that was resident since reset_peak().
+int64_t peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) {
+      return kilobytes * 1024;
+    }
+  }
+  return -1;
+}
+
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// What a rank of eight has is an eighth; the others need not be there for that.
+TEST(DeferredInitTest, OneTensorAtATimeIsWhole) {
+  struct Wide : torch::nn::Module {
+    Wide() {
+      for (int i = 0; i < 8; ++i) {
+        const std::string name = std::to_string(i);
+        layers.push_back(register_module(name, torch::nn::Linear(2048, 2048)));
+        register_parameter("scaled" + name, torch::randn({2048, 2048}) * 0.02);
+      }
+      for (torch::nn::Linear& layer : layers) {
+        torch::nn::init::normal_(layer->weight);
+      }
+    }
+    std::vector<torch::nn::Linear> layers;
+  };
+  constexpr int64_t kTensor = int64_t{2048} * 2048 * 4;
+  const auto world = make_local_world(8, std::chrono::seconds(20));
+  const auto group = std::make_shared<GroupWithoutWindows>(world[0]);
+  const auto mesh = init_device_mesh(c10::kCPU, {8}, {"dp_shard"}, group);
+  const auto model = deferred_init([] { return std::make_shared<Wide>(); });
+  reset_peak();
+  const int64_t before = resident_bytes();
+  const FSDPModule root = fully_shard(model, {.mesh = mesh});
+  materialize_module(model);
+  // The shards are two, what a tensor is made of and itself two or three, of 16.
+  EXPECT_LT(peak_bytes() - before, 8 * kTensor);
+  for (const LocalShard& shard : root.sharded_parameters()) {
+    EXPECT_TRUE(shard.local.numel() == 0 || shard.local.std().item<double>() > 0) << shard.fqn;
+  }
 }
 
 TEST(DeferredInitTest, GeneratorsStayWhereTheyWere) {

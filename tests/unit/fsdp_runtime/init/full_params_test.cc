@@ -36,7 +36,7 @@ TEST(FullParamsTest, AreTheModulesOwnAndShardedAgainBehindIt) {
       }
       EXPECT_TRUE(setup.model->head.is_same(setup.model->embedding));
     });
-    const std::string said = refusal([&] { setup.model->gain.norm(); });
+    const std::string said = refusal([&] { setup.model->blocks[0]->up.norm(); });
     EXPECT_NE(said.find("is sharded now"), std::string::npos) << said;
     EXPECT_TRUE(at::equal(loss(setup.model, 0, rank.rank), before));
   });
