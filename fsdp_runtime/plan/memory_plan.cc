@@ -38,9 +38,12 @@ std::vector<CountBySize> slots_by_unit(const std::vector<GroupMemory>& groups) {
 int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   int64_t bytes = 0;
   for (const GroupMemory& group : groups) {
-    if (group.stays_gathered && !group.is_windowed && !group.has_parameters_in_place) {
-      bytes += group.numel * group.compute_bytes;
+    if (group.is_windowed || group.has_parameters_in_place) {
+      continue;
     }
+    const int64_t whole = group.numel * group.compute_bytes;
+    bytes += group.stays_gathered ? whole : 0;
+    bytes += group.part_ranks > 0 ? whole / group.part_ranks : 0;
   }
   CountBySize most;
   CountBySize previous;

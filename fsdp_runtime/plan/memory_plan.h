@@ -22,6 +22,7 @@ struct GroupMemory {
   int64_t reduce_bytes = 4;     // per element of the gradients that are reduced
   bool stays_gathered = false;  // between forward and backward, or while units inside it run
   bool is_windowed = false;     // peers read the shard, or a copy of it in compute_bytes, in place
+  int64_t part_ranks = 0;       // that keep a part each from forward to backward; 0: of nothing
   // One rank alone, without casts: needs no memory beside the shard, or the shard's gradient.
   bool has_parameters_in_place = false;
   bool has_gradients_in_place = false;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <typeinfo>
 
 #include "fsdp_runtime/src/comm/worlds.h"
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
@@ -43,9 +44,10 @@ void check_modules(const Modules& modules) {
                 " has been sharded already");
     TORCH_CHECK(std::count(modules.begin(), modules.end(), module) == 1,
                 "fully_shard: ", module->name(), " is in the list of modules twice");
+    // What is derived from them may have a forward.
+    const std::type_info& type = typeid(*module);
     const bool is_container =
-        dynamic_cast<const torch::nn::ModuleListImpl*>(module.get()) != nullptr ||
-        dynamic_cast<const torch::nn::ModuleDictImpl*>(module.get()) != nullptr;
+        type == typeid(torch::nn::ModuleListImpl) || type == typeid(torch::nn::ModuleDictImpl);
     TORCH_CHECK(
         !is_container, "fully_shard: ", module->name(),
         " is a container without forward, so nothing would gather its parameters; shard the "

@@ -98,6 +98,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   bool is_root() const { return index_ == 0; }
   Training training() const { return training_; }
   bool reshards_after_forward() const { return reshard_after_forward_.value_or(!is_root()); }
+  /// Of which each keeps a part from forward to backward; 0: nothing is kept.
+  int64_t part_ranks() const { return part_comm_ ? part_comm_->size() : 0; }
   /// Checked before. Collective, as part_group().
   void set_reshard_after_forward(const std::optional<ReshardAfterForward>& asked);
 

@@ -46,6 +46,7 @@ plan::MemoryPlan planned_memory(const FSDPModule& root, const TrainingMode& mode
       memory.unit = number;
       memory.stays_gathered =
           has_units_inside || !unit->reshards_after_forward() || !unit->reshard_after_backward;
+      memory.part_ranks = unit->part_ranks();
       groups.push_back(memory);
     }
     ++number;

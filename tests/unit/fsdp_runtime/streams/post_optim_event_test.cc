@@ -1,0 +1,134 @@
+// FSDPModule::set_post_optim_event() on a fake device: the first gathers wait for the optimizer,
+// and not for what has been issued behind it.
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fsdp/custom_comm.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/streams/training_case.h"
+
+namespace fsdp::testing {
+namespace {
+
+std::shared_ptr<c10::Event> event_now() {
+  auto event = std::make_shared<c10::Event>(FakeDevice::device().type());
+  event->record(
+      c10::impl::VirtualGuardImpl(FakeDevice::device().type()).getStream(FakeDevice::device()));
+  return event;
+}
+
+/// Trains, with the event behind each step if `has_event`.
+void train_with(bool has_event, bool issues_work_behind_it) {
+  FakeDevice& device = FakeDevice::get();
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  for (int step = 0; step < 3; ++step) {
+    train_step(test_case, setup, optimizers, step);
+    if (has_event) {
+      setup.root.set_post_optim_event(event_now());
+    }
+    if (issues_work_behind_it) {
+      device.set_phase("unrelated work");
+      at::ones({8}).add_(1);
+    }
+  }
+}
+
+class PostOptimEventTest : public ::testing::Test {
+ protected:
+  void SetUp() override { device_.start(); }
+  void TearDown() override { device_.stop(); }
+
+  /// Whether the first gather of the root is behind what compute has done last before it.
+  bool is_behind_unrelated_work(bool has_event);
+
+  FakeDevice& device_ = FakeDevice::get();
+};
+
+/// Reads, where it is issued, what somebody has written on the compute stream.
+struct ReadingGather : AllGather {
+  WorkPtr run(at::Tensor output, at::Tensor input, Collectives& group, Issue issue) override {
+    if (unrelated.defined()) {
+      FakeDevice::get().set_phase("the first gather");
+      unrelated.clone();
+      unrelated.reset();
+      FakeDevice::get().set_phase("forward");
+    }
+    return group.all_gather_into(output, input, std::move(issue));
+  }
+  at::Tensor unrelated;
+};
+
+bool PostOptimEventTest::is_behind_unrelated_work(bool has_event) {
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  const auto gather = std::make_shared<ReadingGather>();
+  setup.root.set_custom_all_gather(gather);
+  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  train_step(test_case, setup, optimizers, 0);
+  if (has_event) {
+    setup.root.set_post_optim_event(event_now());
+  }
+  device_.set_phase("unrelated work");
+  at::Tensor unrelated = at::zeros({8});
+  unrelated.add_(1);
+  gather->unrelated = unrelated;
+  device_.set_phase("forward");
+  loss(setup.model, 1, 0);
+  const std::string races = device_.text_of_races();
+  EXPECT_EQ(races.empty(), device_.races().empty());
+  return races.find("the first gather") == std::string::npos;
+}
+
+TEST_F(PostOptimEventTest, TrainingHasNoRaces) {
+  train_with(/*has_event=*/true, /*issues_work_behind_it=*/true);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+TEST_F(PostOptimEventTest, TheFirstGatherDoesNotWaitForWhatIsBehindTheEvent) {
+  EXPECT_FALSE(is_behind_unrelated_work(/*has_event=*/true));
+}
+
+TEST_F(PostOptimEventTest, WithoutAnEventItWaits) {
+  EXPECT_TRUE(is_behind_unrelated_work(/*has_event=*/false));
+}
+
+// An event from before the step does not put the gather behind it.
+TEST_F(PostOptimEventTest, AnEventAheadOfTheOptimizerIsARace) {
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  forward_and_backward(test_case, setup, 0);
+  setup.root.set_post_optim_event(event_now());
+  device_.set_phase("the optimizer");
+  optimizers.front().step();
+  device_.set_phase("forward");
+  loss(setup.model, 1, 0);
+  EXPECT_NE(device_.text_of_races().find("in the optimizer"), std::string::npos);
+}
+
+TEST_F(PostOptimEventTest, IsUsedOnce) {
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  train_step(test_case, setup, optimizers, 0);
+  const std::shared_ptr<c10::Event> event = event_now();
+  setup.root.set_post_optim_event(event);
+  EXPECT_EQ(event.use_count(), 2);
+  forward_and_backward(test_case, setup, 1);
+  EXPECT_EQ(event.use_count(), 1);
+  device_.set_phase("the optimizer");
+  optimizers.front().step();
+  device_.set_phase("forward");
+  loss(setup.model, 2, 0);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+}  // namespace
+}  // namespace fsdp::testing
