@@ -9,6 +9,7 @@
 #include <fsdp/export.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -86,6 +87,27 @@ FSDP_API CommHook fp16_compress_hook();
 
 /// As fp16_compress_hook(), in bfloat16.
 FSDP_API CommHook bf16_compress_hook();
+
+/// Options of powerSGD_hook(), with the names and values of PyTorch's. The same on all ranks.
+struct FSDP_API PowerSGDOptions {
+  /// Of the matrix that is sent for a gradient: a higher one loses less.
+  int64_t matrix_approximation_rank = 1;
+  /// How many backwards are reduced without loss before, at least 2.
+  int64_t start_powerSGD_iter = 1000;
+  /// A gradient is compressed if its factors have so many times fewer elements.
+  double min_compression_rate = 2;
+  /// Of the first factors.
+  uint64_t random_seed = 0;
+};
+
+/// PowerSGD: of each gradient of two or more dimensions, taken as a matrix, the ranks agree on a
+/// mean of low rank; what that leaves out is added to the next gradient. Buckets of float16 and
+/// bfloat16 and parameters that are not contiguous are reduced without loss. Memory: twice the
+/// buckets, kept. The factors are computed on the reduce lane.
+///
+/// Errors: TORCH_CHECK on a rank or start out of range. Source: Vogels et al., "PowerSGD:
+/// practical low-rank gradient compression for distributed optimization".
+FSDP_API CommHook powerSGD_hook(const PowerSGDOptions& options = {});
 
 /// @}
 

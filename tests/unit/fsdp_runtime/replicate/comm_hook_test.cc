@@ -74,6 +74,67 @@ TEST(CommHookTest, CompressesToHalfTheBytes) {
   }
 }
 
+/// A gradient that is the same in each backward, of full rank, and one that is not compressed.
+struct Steady : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& wanted) {
+    return (weight * wanted).sum() + (bias * wanted.sum(1)).sum();
+  }
+  at::Tensor weight = register_parameter("weight", at::zeros({12, 12}));
+  at::Tensor bias = register_parameter("bias", at::zeros({12}));
+};
+
+at::Tensor steady_gradient(int64_t rank) {
+  return (at::arange(144, at::kDouble) * (rank + 1.5)).sin().to(at::kFloat).view({12, 12});
+}
+
+TEST(PowerSGDTest, WhatIsLeftOutComesLater) {
+  run_replicas("local", 2, [](Replica& replica) {
+    DistributedDataParallel ddp(std::make_shared<Steady>(), replica.options());
+    ddp.register_comm_hook(
+        powerSGD_hook({.matrix_approximation_rank = 2, .start_powerSGD_iter = 2}));
+    const at::Tensor mean = (steady_gradient(0) + steady_gradient(1)) / 2;
+    at::Tensor sum = at::zeros({12, 12});
+    constexpr int kSteps = 60;
+    for (int step = -2; step < kSteps; ++step) {
+      ddp->zero_grad();
+      replica.comm->clear();
+      ddp(steady_gradient(replica.rank)).backward();
+      EXPECT_TRUE(at::allclose(ddp->bias.grad(), mean.sum(1), 1e-5, 1e-5));
+      if (step < 0) {
+        EXPECT_TRUE(at::allclose(ddp->weight.grad(), mean, 1e-6, 1e-7)) << "without loss at first";
+        continue;
+      }
+      sum += ddp->weight.grad();
+      for (const CollectiveRecord& record : replica.comm->records()) {
+        EXPECT_LE(record.numel, 36) << "two factors of 12 x 2, one with the bias behind it";
+      }
+    }
+    // The rest of a rank-2 approximation of 12 x 12 is bounded; so is what has not come yet.
+    const at::Tensor left_out = (sum / kSteps - mean).norm() / mean.norm();
+    EXPECT_LT(left_out.item<float>(), 0.2);
+    EXPECT_GT((ddp->weight.grad() - mean).norm().item<float>(), 0.3 * mean.norm().item<float>())
+        << "one step alone is a rough approximation";
+  });
+}
+
+TEST(PowerSGDTest, GradientsOfItsRankAreExactAndOptionsOutOfRangeAreRefused) {
+  EXPECT_THROW(powerSGD_hook({.matrix_approximation_rank = 0}), c10::Error);
+  EXPECT_THROW(powerSGD_hook({.start_powerSGD_iter = 1}), c10::Error);
+  run_replicas("gloo", 2, [](Replica& replica) {
+    DistributedDataParallel ddp(std::make_shared<Steady>(), replica.options());
+    ddp.register_comm_hook(powerSGD_hook({.start_powerSGD_iter = 2}));
+    const at::Tensor column = at::arange(12, at::kFloat).sub(5).view({12, 1});
+    const auto gradient = [&](int64_t rank) {
+      return column.matmul(steady_gradient(rank).narrow(0, 0, 1));
+    };
+    for (int step = 0; step < 4; ++step) {
+      ddp->zero_grad();
+      ddp(gradient(replica.rank)).backward();
+      EXPECT_TRUE(at::allclose(ddp->weight.grad(), (gradient(0) + gradient(1)) / 2, 1e-4, 1e-5));
+    }
+  });
+}
+
 TEST(CommHookTest, IsOneAndComesBeforeBackward) {
   run_replicas("local", 2, [](Replica& replica) {
     DistributedDataParallel ddp(std::make_shared<Branches>(), [&] {
