@@ -9,9 +9,14 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace fsdp {
 
@@ -28,6 +33,12 @@ struct FSDP_API MixedPrecisionPolicy {
   std::optional<at::ScalarType> output_dtype = std::nullopt;
   /// Whether forward's floating-point arguments are cast to param_dtype, if that is set.
   bool cast_forward_inputs = true;
+  /// Modules of the unit whose own parameters compute and are reduced in their own dtype, such as
+  /// `module_types<torch::nn::BatchNorm2d>()`: FSDP1's _module_classes_to_ignore. They are gathered
+  /// by themselves, and get their inputs as they are, which LibTorch's norms take in bfloat16 and
+  /// float16 with parameters in float32. For a module that is a unit, its own policy says it.
+  /// Null: none.
+  std::function<bool(const torch::nn::Module& module)> keeps_dtype = nullptr;
 };
 
 /// What becomes of a unit's gathered parameters between its forward and its backward: FSDP2's

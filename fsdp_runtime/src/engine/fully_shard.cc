@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <typeinfo>
 
 #include "fsdp_runtime/src/comm/worlds.h"
@@ -89,9 +90,10 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
                                                      const FullyShardOptions& options) {
   // Ordered by first appearance, so that all ranks have the same groups in the same order.
   std::vector<std::vector<NamedParameter>> kinds;
-  std::map<std::pair<at::ScalarType, bool>, size_t> kind_of;
+  std::map<std::tuple<at::ScalarType, bool, bool>, size_t> kind_of;
   for (const NamedParameter& param : params) {
-    const auto key = std::make_pair(param.tensor.scalar_type(), param.tensor.requires_grad());
+    const auto key = std::make_tuple(param.tensor.scalar_type(), param.tensor.requires_grad(),
+                                     param.keeps_dtype);
     const auto [it, is_new] = kind_of.try_emplace(key, kinds.size());
     if (is_new) {
       kinds.emplace_back();
@@ -107,13 +109,21 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
       .param_dtype = options.mp_policy.param_dtype,
       .reduce_dtype = options.mp_policy.reduce_dtype,
   };
+  const auto options_of = [&group_options](const std::vector<NamedParameter>& kind) {
+    GroupOptions own = group_options;
+    if (kind.front().keeps_dtype) {
+      own.param_dtype.reset();
+      own.reduce_dtype.reset();
+    }
+    return own;
+  };
   for (const std::vector<NamedParameter>& kind : kinds) {
-    check_reduction_dtype(kind, group_options);
+    check_reduction_dtype(kind, options_of(kind));
   }
   std::vector<std::shared_ptr<ParamGroup>> groups;
   groups.reserve(kinds.size());
   for (const std::vector<NamedParameter>& kind : kinds) {
-    groups.push_back(std::make_shared<ParamGroup>(kind, group_options));
+    groups.push_back(std::make_shared<ParamGroup>(kind, options_of(kind)));
   }
   return groups;
 }

@@ -18,6 +18,7 @@ namespace fsdp {
 struct NamedParameter {
   std::string fqn;
   at::Tensor tensor;
+  bool keeps_dtype = false;  // whatever the policy's dtypes are
 };
 
 struct ShardStoreOptions {

@@ -67,6 +67,8 @@ std::vector<NamedParameter> parameters_of_unit(const std::vector<ModulePtr>& mod
     if (Registry::get().find(*visited)) {
       return false;
     }
+    const auto& keeps_dtype = options.mp_policy.keeps_dtype;
+    const bool keeps = keeps_dtype && keeps_dtype(*visited);
     for (const auto& param : visited->named_parameters(/*recurse=*/false)) {
       const std::string fqn = join_names(name, param.key());
       if (!seen.insert(param.value().unsafeGetTensorImpl()).second) {
@@ -76,7 +78,7 @@ std::vector<NamedParameter> parameters_of_unit(const std::vector<ModulePtr>& mod
         throw_claimed(top_of(modules, visited), fqn, *owner);
       }
       check_parameter(fqn, param.value(), *options.mesh);
-      params.push_back({fqn, param.value()});
+      params.push_back({fqn, param.value(), keeps});
     }
     return true;
   });
