@@ -81,12 +81,12 @@ std::string difference(const std::vector<std::string>& own, const std::string& t
   size_t count = 0;
   for (; std::getline(text, line); ++count) {
     if (count == own.size() || own[count] != line) {
-      return "has " + (count < own.size() ? own[count] : "nothing") + " where rank 0 has " + line +
+      return (count < own.size() ? own[count] : "nothing") + " here, where rank 0 has " + line +
              "; make the same module on all ranks";
     }
   }
   return count < own.size()
-             ? "has " + own[count] + ", which rank 0 has not; make the same module on all ranks"
+             ? own[count] + " here, which rank 0 has not; make the same module on all ranks"
              : "";
 }
 
