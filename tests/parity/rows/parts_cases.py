@@ -12,7 +12,7 @@ def parts() -> list[Case]:
             shard(*blocks_and_root(2)), ADAMW, forward(0), BACKWARD, EVENTS, GRADIENTS, *train(2, 1)], compare=VOLUME),
         Case("F01", "nothing_frozen", square, [shard(*blocks_and_root(2)), ADAMW, forward(0), BACKWARD, EVENTS], compare=VOLUME),
         Case("F02", "frozen_units", stack(frozen=["blocks.0", "blocks.2"]), [
-            shard(*blocks_and_root()), ADAMW, *observed_step(0), *train(3, 1)], ranks=(2, 3), compare=COUNTS),
+            shard(*blocks_and_root()), ADAMW, *observed_step(0), *train(2, 1)], ranks=(2, 3), compare=COUNTS),
         Case("F02", "frozen_and_used_twice", stack(order=[0, 1, 0, 2], frozen=["blocks.0.in_proj"]), [
             shard(*blocks_and_root()), ADAMW, *train()], tolerance=CLOSE),
         Case("A01", "unused_output", stack(carried="tuple"), [shard(*blocks_and_root()), ADAMW, *train()]),
@@ -24,7 +24,8 @@ def parts() -> list[Case]:
         *(Case("G01", f"norm_{name}", stack(), [
             shard(*blocks_and_root()), ADAMW, forward(0), BACKWARD, EVENTS, ("clip", {"max_norm": 0.05, "norm_type": norm}), EVENTS, GRADIENTS,
             STEP, ZERO_GRAD, *train(2, 1, (("clip", {"max_norm": 0.05, "norm_type": norm}),))],
-               ranks=(2, 3) if norm == 2.0 else (2,), compare=COUNTS if norm else None, tolerance=CLOSE)
+               # PyTorch cannot tell the largest element of an empty shard.
+               ranks=(2, 3) if norm == 2.0 else (2,), long_ranks=(3,) if norm else (), compare=COUNTS if norm else None, tolerance=CLOSE)
           for name, norm in (("1", 1.0), ("2", 2.0), ("infinity", 0.0))),
         Case("X01", "overflow_on_one_rank", stack(), [
             shard(*blocks_and_root(precision=FP16)), ADAMW, ("scaler", {"init_scale": 1024.0, "growth_interval": 2}), *scaled_step(0),

@@ -237,6 +237,7 @@ def run_rank(rank: int, ranks: int, port: int, cases: list[dict], output: Path) 
     noted = {}
     with log.installed():
         for case in cases:
+            Path(f"{output}.{rank}.at").write_text(case["name"])
             run = Case(case, log)
             try:
                 run.run()
@@ -269,7 +270,8 @@ def run(ranks: int, port: int, cases: list[dict], output: Path) -> None:
         if not ended or any(process.exitcode for process in started if process not in running):
             for process in running:
                 process.kill()
-            raise SystemExit(f"PyTorch at {ranks} ranks fails or does not end")
+            at = {path.read_text() for path in output.parent.glob(f"{output.name}.*.at")}
+            raise SystemExit(f"PyTorch at {ranks} ranks fails or does not end in {', '.join(sorted(at))}")
 
 
 def read(ranks: int, output: Path) -> list[dict[str, Noted]]:

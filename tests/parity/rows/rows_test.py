@@ -9,6 +9,7 @@ To see one: rows_test.py --program PROGRAM Rows.test_T06_one_unit_even
 
 import argparse
 import collections
+import dataclasses
 import functools
 import json
 import os
@@ -100,6 +101,25 @@ def events_as(compare: str | None, events: list[str]) -> object:
     return None
 
 
+def difference(case: operations.Case, ranks: int, key: str, ours, theirs, tolerance: dict | None) -> str | None:
+    """In words; none: they are the same, or as near as the case allows."""
+    if isinstance(theirs, list):
+        if key.endswith(" events"):
+            ours, theirs = events_as(case.compare, ours), events_as(case.compare, theirs)
+            if case.compare == operations.VOLUME and set(ours) == set(theirs):
+                # A shard fills whole pages here, and each parameter 256 bytes: that much more, and no less.
+                ours = {unit: theirs[unit] if 0 <= ours[unit] - theirs[unit] <= 1024 * ranks + 256 else ours[unit] for unit in ours}
+        return None if ours == theirs else f"{key}: {ours}, with PyTorch {theirs}"
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+        return f"{key}: {ours.dtype} {tuple(ours.shape)}, with PyTorch {theirs.dtype} {tuple(theirs.shape)}"
+    # Losses are kept in float64, whatever they were computed in.
+    what = "losses" if key.endswith(" losses") else str(theirs.dtype).removeprefix("torch.")
+    rtol, atol = (0, 0) if tolerance is None else tolerance.get(what, tolerance["float32"])
+    if torch.equal(ours, theirs) or torch.allclose(ours, theirs, rtol, atol):
+        return None
+    return f"{key}: differs by {(ours.double() - theirs.double()).abs().max():.2e} of {theirs.abs().max():.2e}"
+
+
 class Rows(unittest.TestCase):
     results: Results
     is_long: bool
@@ -118,26 +138,27 @@ class Rows(unittest.TestCase):
                 self.fail(f"{who} fails: {noted['error']}")
         self.assertEqual(sorted(ours), sorted(theirs), "not the same has been noted")
         tolerance = case.tolerance or (operations.CLOSE if ranks > 2 else None)
-        wrong = [message for key in sorted(theirs) if (message := self.difference(case, ranks, key, ours[key], theirs[key], tolerance))]
+        wrong = [message for key in sorted(theirs) if (message := difference(case, ranks, key, ours[key], theirs[key], tolerance))]
         if wrong:
             self.fail("\n".join([f"{len(wrong)} of {len(theirs)} results differ:", *wrong[:6]]))
 
-    def difference(self, case: operations.Case, ranks: int, key: str, ours, theirs, tolerance: dict | None) -> str | None:
-        if isinstance(theirs, list):
-            if key.endswith(" events"):
-                ours, theirs = events_as(case.compare, ours), events_as(case.compare, theirs)
-                if case.compare == operations.VOLUME and set(ours) == set(theirs):
-                    # A shard fills whole pages here, and each parameter 256 bytes: that much more, and no less.
-                    ours = {unit: theirs[unit] if 0 <= ours[unit] - theirs[unit] <= 1024 * ranks + 256 else ours[unit] for unit in ours}
-            return None if ours == theirs else f"{key}: {ours}, with PyTorch {theirs}"
-        if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
-            return f"{key}: {ours.dtype} {tuple(ours.shape)}, with PyTorch {theirs.dtype} {tuple(theirs.shape)}"
-        # Losses are kept in float64, whatever they were computed in.
-        what = "losses" if key.endswith(" losses") else str(theirs.dtype).removeprefix("torch.")
-        rtol, atol = (0, 0) if tolerance is None else tolerance.get(what, tolerance["float32"])
-        if torch.equal(ours, theirs) or torch.allclose(ours, theirs, rtol, atol):
-            return None
-        return f"{key}: differs by {(ours.double() - theirs.double()).abs().max():.2e} of {theirs.abs().max():.2e}"
+
+def self_test() -> None:
+    """What differs must be noticed."""
+    case = operations.Case("X00", "nothing", {}, [], compare=operations.ORDER)
+    one, more = torch.tensor([1.0]), torch.tensor([1.0000001])
+    events = [["gather root 8 Float", "reduce root 8 Float"], ["reduce root 8 Float", "gather root 8 Float"]]
+    for key, ours, theirs, tolerance in (("parameter", more, one, None), ("parameter", one.double(), one, None),
+                                         ("parameter", one + 1e-3, one, operations.CLOSE), ("parameter", one * float("nan"), one, operations.CLOSE),
+                                         ("000 events", *events, None), ("000 dtypes", ["a"], ["b"], None)):
+        assert difference(case, 2, key, theirs, theirs, tolerance) is None, key
+        assert difference(case, 2, key, ours, theirs, tolerance), f"{key}: {ours} passes for {theirs}"
+    assert difference(case, 2, "parameter", more, one, operations.CLOSE) is None
+    volumes = [f"reduce root {numel} Float" for numel in (4096, 4160, 9000)]
+    measured = dataclasses.replace(case, compare=operations.VOLUME)
+    assert difference(measured, 2, "000 events", volumes[1:2], volumes[:1], None) is None, "padding is too much"
+    assert difference(measured, 2, "000 events", volumes[2:], volumes[:1], None), "twice as much is not too much"
+    assert difference(measured, 2, "000 events", volumes[:1], volumes[1:2], None), "less is not too little"
 
 
 def add_tests() -> None:
@@ -154,6 +175,7 @@ def main() -> None:
     parser.add_argument("only", nargs="*", help="tests, such as Rows.test_T06_one_unit_even")
     options = parser.parse_args()
     chosen = [case for case in table.CASES if not options.only or any(case.name in name for name in options.only)]
+    self_test()
     add_tests()
     Rows.is_long = options.long
     Rows.results = Results(options.program.resolve(), chosen, options.long)

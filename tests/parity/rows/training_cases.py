@@ -27,27 +27,27 @@ def training() -> list[Case]:
             ZERO_GRAD, *train(1, 2)], tolerance=CLOSE),
         Case("T17", "forward_without_grad_first", stack(), [
             *default, forward(0, grad=False, **{"as": "a"}), *train(2), forward(1, grad=False, **{"as": "b"}), *train(1, 2)]),
-        Case("T27", "world_of_one", stack(), [*default, *observed_step(0), *train(3, 1)], ranks=(1,), long_ranks=(), compare=ORDER),
+        Case("T27", "world_of_one", stack(), [*default, *observed_step(0), *train(2, 1)], ranks=(1,), long_ranks=(), compare=ORDER),
         Case("T27", "world_of_one_in_bfloat16", stack(), [shard(*blocks_and_root(precision=BF16)), ADAMW, *train(3)],
              ranks=(1,), long_ranks=()),
     ]
     for which, shapes in MLPS.items():
-        cases.append(Case("T06", f"one_unit_{which}", {"kind": "mlp", "shapes": shapes}, [shard(""), ADAMW, *train(6)],
+        cases.append(Case("T06", f"one_unit_{which}", {"kind": "mlp", "shapes": shapes}, [shard(""), ADAMW, *train(4)],
                           ranks=(2, 3) if which == "uneven" else (2,), long_ranks=(3, 4)))
     cases.append(Case("T06", "one_unit_zeroed_in_place", {"kind": "mlp", "shapes": MLPS["uneven"]}, [
         shard(""), SGD, *(operation for number in range(4) for operation in (
             forward(number), BACKWARD, STEP, ("zero_grad", {"in_place": number % 2 == 0}))), LOSSES, PARAMETERS]))
     for reshard in (True, False):
         cases.append(Case("T08", f"units_{'resharded' if reshard else 'kept'}", stack(), [
-            shard(*blocks_and_root(reshard=reshard)), ADAMW, *train(6)], ranks=(2, 4) if reshard else (2,), long_ranks=(3, 4)))
+            shard(*blocks_and_root(reshard=reshard)), ADAMW, *train(4)], ranks=(2, 4) if reshard else (2,), long_ranks=(3, 4)))
     cases.append(Case("T08", "transformer", transformer(layers=3, is_tied=False), [
-        shard(*layers_and_root(3)), ADAMW, *train(4)]))
+        shard(*layers_and_root(3)), ADAMW, *train()]))
     for reshard in (True, False):
         for grouping, names in (("layers", ["layers.0", "layers.1", ""]), ("one_unit", [""]),
                                 ("halves", ["layers.0.attention", "layers.1.attention", "layers.0", "layers.1", ""])):
             cases.append(Case("T15", f"checkpoints_{grouping}_{'resharded' if reshard else 'kept'}",
                               transformer(checkpointed=True, is_tied=False), [
-                                  shard(*units_of(names, reshard=reshard)), ADAMW, *train(3)]))
+                                  shard(*units_of(names, reshard=reshard)), ADAMW, *train(2)]))
     cases.append(Case("T16", "tied_weights_with_checkpoints", transformer(checkpointed=True), [
         shard(*layers_and_root()), ADAMW, *train(3)]))
     for reshard in (True, False):
@@ -63,12 +63,12 @@ def unit_options() -> list[Case]:
     gather_all = [("unshard", {"unit": name, "async": True}) for name in names]
     sums = [setting("force_sum_reduction_for_comms", True, unit=name) for name in names]
     return [
-        Case("T08", "units_resharded_to_two", stack(width=16), [shard(*blocks_and_root(reshard=2)), ADAMW, *observed_step(0), *train(3, 1)],
+        Case("T08", "units_resharded_to_two", stack(width=16), [shard(*blocks_and_root(reshard=2)), ADAMW, *observed_step(0), *train(2, 1)],
              ranks=(4,), long_ranks=(), compare=COUNTS),
         Case("T10", "gathered_without_waiting", stack(), [
             shard(*blocks_and_root()), ADAMW, *gather_all, *train(1), *gather_all, ("wait", {}), *train(2, 1)]),
         Case("T16", "several_modules_in_one_unit", transformer(is_tied=False), [
-            shard(*layers_and_root()[:-1], unit("tail", **tail), unit("")), ADAMW, *observed_step(0), *train(3, 1)], compare=COUNTS),
+            shard(*layers_and_root()[:-1], unit("tail", **tail), unit("")), ADAMW, *observed_step(0), *train(2, 1)], compare=COUNTS),
         Case("T16", "several_modules_with_casts", transformer(is_tied=False, checkpointed=True), [
             shard(*layers_and_root(precision=BF16)[:-1], unit("tail", precision=BF16, **tail), unit("", precision=BF16)), ADAMW, *train(3)]),
         Case("T22", "not_the_last_backward", stack(), [
@@ -125,5 +125,5 @@ def accumulation() -> list[Case]:
 
 def hybrid() -> list[Case]:
     return [Case("T25", f"hybrid_width_{width}_{'resharded' if reshard else 'kept'}", stack(width=width), [
-        shard(*blocks_and_root(reshard=reshard), mesh=(2, 0)), ADAMW, *observed_step(0), *train(3, 1)], ranks=(4,) if width == 3 else (),
+        shard(*blocks_and_root(reshard=reshard), mesh=(2, 0)), ADAMW, *observed_step(0), *train(2, 1)], ranks=(4,) if width == 3 else (),
         long_ranks=(4,), compare=COUNTS) for width in (3, 16, 17) for reshard in (True, False)]

@@ -125,7 +125,9 @@ RandomTraining draw_training(uint64_t seed) {
   training.ranks = 1 + draw.below(4);
   training.replicas = training.ranks % 2 == 0 && draw.one_in(3) ? 2 : 1;
   training.frozen = draw_frozen(draw, training.config.blocks);
-  if (draw.one_in(3)) {
+  // Of a block that is used twice, bfloat16 gradients are added in float32 if each use is reduced,
+  // and else by autograd.
+  if (draw.one_in(3) && !training.config.use_block_twice) {
     training.policy = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat};
   }
   for (int64_t i = 0; i < training.config.blocks; ++i) {
@@ -179,18 +181,21 @@ std::string RandomTraining::describe() const {
   return text.str();
 }
 
-/// Whether each gradient is added up in the order of the reference: over micro batches, then over
-/// ranks in one row.
+/// Whether each gradient is added up in the order of the reference: the uses of a micro batch, the
+/// micro batches, the ranks of one row.
 bool RandomTraining::is_exact() const {
+  const bool recomputes_each_use =
+      config.use_block_twice && config.checkpointing != Checkpointing::kNone;
   const bool reduces_each_use =
       config.use_block_twice && config.checkpointing == Checkpointing::kAroundUnit;
-  bool reduces_once = true;
+  bool is_in_order = !reduces_each_use && replicas == 1;
   for (const auto& step : micro_batches) {
+    is_in_order = is_in_order && !(recomputes_each_use && step.size() > 1);
     for (size_t i = 0; i + 1 < step.size(); ++i) {
-      reduces_once = reduces_once && !step[i].reduces;
+      is_in_order = is_in_order && !step[i].reduces;
     }
   }
-  return reduces_once && !reduces_each_use && replicas == 1;
+  return is_in_order;
 }
 
 void freeze(ToyModel& model, const std::set<std::string>& frozen) {
