@@ -49,24 +49,26 @@ struct FSDP_API MixedPrecisionPolicy {
 /// ```
 class FSDP_API ReshardAfterForward {
  public:
-  /// true: they are freed, and gathered again in backward. false: they are kept.
-  template <class T>
-  requires std::same_as<T, bool>
-  // NOLINTNEXTLINE(google-explicit-constructor): as in FSDP2, a bool is one
-  constexpr ReshardAfterForward(T reshards) : reshards_(reshards) {}
-  /// Each rank keeps one part of `ranks`, and backward gathers over sets of so many neighbours
-  /// only, for example those of one host: less traffic than with true, less memory than with false.
-  /// It must divide the number of ranks that divide the parameters; that number itself is true, and
-  /// 1 is false, with a warning. The part is a copy beside the rank's shard, in the dtype in which
-  /// the parameters compute.
+  /// A bool. true: they are freed, and gathered again in backward. false: they are kept.
+  ///
+  /// An integer: each rank keeps one part of so many, and backward gathers over sets of so many
+  /// neighbours only, for example those of one host: less traffic than with true, less memory than
+  /// with false. It must divide the number of ranks that divide the parameters; that number itself
+  /// is true, and 1 is false, with a warning. The part is a copy beside the rank's shard, in the
+  /// dtype in which the parameters compute.
   ///
   /// Where ranks of one host read each other's shards in place, and a gather neither copies nor
-  /// takes memory (shared memory, large units), it is taken as true: nothing is better than that.
-  template <class T>
-  requires(std::integral<T> && !std::same_as<T, bool>)
-      // NOLINTNEXTLINE(google-explicit-constructor): as in FSDP2, an integer is one
-      constexpr ReshardAfterForward(T ranks)
-      : ranks_(static_cast<int64_t>(ranks)) {}
+  /// takes memory (shared memory, large units), an integer is taken as true: nothing is better than
+  /// that.
+  template <std::integral T>
+  // NOLINTNEXTLINE(google-explicit-constructor): as in FSDP2, a bool or an integer is one
+  constexpr ReshardAfterForward(T asked) {
+    if constexpr (std::same_as<T, bool>) {
+      reshards_ = asked;
+    } else {
+      ranks_ = static_cast<int64_t>(asked);
+    }
+  }
 
   /// false: parameters are kept.
   constexpr bool reshards() const { return reshards_; }
