@@ -160,7 +160,7 @@ class FSDP_API FSDPModule {
   /// ```cpp
   /// optimizer.step();
   /// auto event = std::make_shared<c10::Event>(c10::DeviceType::CUDA);
-  /// event->record(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(device));
+  /// event->record(c10::cuda::getCurrentCUDAStream());
   /// sharded.set_post_optim_event(std::move(event));
   /// ```
   ///
