@@ -35,6 +35,17 @@ FSDP_API std::vector<UnitMemory> memory_by_unit(const FSDPModule& root);
 /// As a table with a line for each unit and one for the sum, in MiB.
 FSDP_API std::string memory_table(const std::vector<UnitMemory>& units);
 
+/// Decides for each unit under `root` whether it stays gathered from forward to backward
+/// (`reshard_after_forward`), so that the gathered parameters of all units, with the next one
+/// prefetched, take at most `budget` bytes, and as few units as possible are gathered twice. The
+/// root is one of them. Units are taken to run in registration order. Where a gather takes no
+/// memory, as between ranks that share theirs, all units are kept.
+///
+/// Returns the names of those that are kept. Takes effect at the next forward. Local; the same on
+/// all ranks of a mesh. Errors: TORCH_CHECK on an empty handle, if the module is gone, and on a
+/// budget that does not have room for a unit and the next one, with what that would be.
+FSDP_API std::vector<std::string> reshard_within(const FSDPModule& root, int64_t budget);
+
 /// @}
 
 }  // namespace fsdp

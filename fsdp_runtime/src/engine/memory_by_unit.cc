@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "fsdp_runtime/plan/reshard_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 
 namespace fsdp {
@@ -23,6 +24,19 @@ void add_group(UnitMemory& memory, const ParamGroup& group) {
   memory.gathered += group.unsharded().bytes_in_use();
   memory.unreduced += group.unreduced_bytes();
   memory.gradient += bytes_of(group.gradient());
+}
+
+/// In the dtype in which they compute; 0 where that takes no memory.
+int64_t bytes_when_gathered(const ModuleState& unit) {
+  int64_t bytes = 0;
+  for (const std::shared_ptr<ParamGroup>& group : unit.groups()) {
+    const GatherBuffer& gathered = group->unsharded();
+    bytes += gathered.takes_no_memory()
+                 ? 0
+                 : group->store().layout().numel() *
+                       static_cast<int64_t>(c10::elementSize(gathered.dtype()));
+  }
+  return bytes;
 }
 
 std::string line_of(const std::string& unit, const UnitMemory& memory) {
@@ -48,6 +62,28 @@ std::vector<UnitMemory> memory_by_unit(const FSDPModule& root) {
     all.push_back(std::move(memory));
   }
   return all;
+}
+
+std::vector<std::string> reshard_within(const FSDPModule& root, int64_t budget) {
+  TORCH_CHECK(root, "reshard_within: the handle is empty");
+  const std::vector<std::shared_ptr<ModuleState>> units = root.state()->units();
+  std::vector<int64_t> bytes;
+  for (const std::shared_ptr<ModuleState>& unit : units) {
+    bytes.push_back(bytes_when_gathered(*unit));
+  }
+  const int64_t least = plan::most_gathered(bytes, std::vector<bool>(bytes.size(), false));
+  TORCH_CHECK(least <= budget, "reshard_within: a unit and the next one take ", least,
+              " bytes when they are gathered, and ", budget,
+              " were given; shard smaller modules, or give more");
+  const std::vector<bool> kept = plan::units_to_keep(bytes, budget);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < units.size(); ++i) {
+    FSDPModule(units[i]).set_reshard_after_forward(!kept[i], /*recurse=*/false);
+    if (kept[i]) {
+      names.push_back(units[i]->name());
+    }
+  }
+  return names;
 }
 
 std::string memory_table(const std::vector<UnitMemory>& units) {

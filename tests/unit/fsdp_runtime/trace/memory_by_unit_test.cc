@@ -1,8 +1,11 @@
+#include <fsdp/counters.h>
 #include <fsdp/memory.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/ranks.h"
@@ -66,6 +69,47 @@ TEST(MemoryByUnitTest, TableHasEachUnitAndTheSum) {
   EXPECT_THAT(
       table,
       HasSubstr("     12.00       6.00       0.00       0.00       1.00       7.00  (all)\n"));
+}
+
+/// Gathers of one step, and the most that the units took.
+std::pair<int64_t, int64_t> gathers_of_a_step(Rank& rank, std::optional<int64_t> budget) {
+  const ToyConfig config{.blocks = 3};
+  Unit<ToyModel> model = make_sharded(config, {.mesh = rank.mesh});
+  const FSDPModule root = fsdp_module(*model);
+  root.init_parameters(initialise);
+  if (budget) {
+    reshard_within(root, *budget);
+  }
+  const at::Tensor tokens = tokens_of(config, 0, rank.rank);
+  const int64_t before = runtime_counters(root).gathers;
+  const at::Tensor loss = loss_of(model(tokens), tokens);
+  int64_t gathered = 0;
+  for (const UnitMemory& unit : memory_by_unit(root)) {
+    gathered += unit.gathered;
+  }
+  loss.backward();
+  return {runtime_counters(root).gathers - before, gathered};
+}
+
+TEST(ReshardWithinTest, FewerGathersForMoreMemory) {
+  run_ranks(2, [&](Rank& rank) {
+    const int64_t all = gathers_of_a_step(rank, int64_t{1} << 40).second;
+    const auto [gathers_of_all, unused] = gathers_of_a_step(rank, all);
+    EXPECT_EQ(gathers_of_all, 4) << "each unit once";
+    const auto [gathers, gathered] = gathers_of_a_step(rank, all - 1);
+    EXPECT_EQ(gathers, 5);
+    EXPECT_LT(gathered, all);
+  });
+}
+
+TEST(ReshardWithinTest, SaysHowMuchIsNeeded) {
+  run_ranks(2, [&](Rank& rank) {
+    Unit<ToyModel> model = make_sharded({.blocks = 2}, {.mesh = rank.mesh});
+    const FSDPModule root = fsdp_module(*model);
+    EXPECT_THAT(
+        refusal([&] { reshard_within(root, 10); }),
+        ::testing::AllOf(HasSubstr("a unit and the next one take"), HasSubstr("10 were given")));
+  });
 }
 
 TEST(MemoryByUnitTest, EmptyHandleIsRefused) {
