@@ -9,7 +9,6 @@
 #include <fsdp/export.h>
 #include <fsdp/visit_tensors.h>
 
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -70,7 +69,6 @@ class FSDP_API NoSync {
   ~NoSync();
   /// So that a std::optional can hold it.
   NoSync(NoSync&&) noexcept = default;
-  NoSync& operator=(NoSync&&) = delete;
 
  private:
   std::shared_ptr<ReplicaState> state_;
@@ -185,10 +183,8 @@ class DistributedDataParallel : public ReplicateModule {
                                    const DistributedDataParallelOptions& options = {})
       : ReplicateModule(replicate(module, options)), module_(std::move(module)) {}
   /// Of a torch::nn::ModuleHolder.
-  template <class Holder>
-  requires requires(const Holder& holder) {
-    { holder.ptr() } -> std::convertible_to<std::shared_ptr<M>>;
-  }
+  template <class Holder,
+            class = std::enable_if_t<std::is_same_v<typename Holder::ContainedType, M>>>
   explicit DistributedDataParallel(const Holder& holder,
                                    const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(std::shared_ptr<M>(holder.ptr()), options) {}
@@ -221,14 +217,13 @@ class DistributedDataParallel : public ReplicateModule {
   std::shared_ptr<M> module_;
 };
 
+/// Finds the type of the module that a torch::nn::ModuleHolder has.
 template <class Holder>
-requires requires(const Holder& holder) { holder.ptr(); }
-DistributedDataParallel(const Holder&)
-    ->DistributedDataParallel<std::remove_cvref_t<decltype(*std::declval<Holder>().ptr())>>;
+DistributedDataParallel(const Holder&) -> DistributedDataParallel<typename Holder::ContainedType>;
+/// The same with options.
 template <class Holder>
-requires requires(const Holder& holder) { holder.ptr(); }
 DistributedDataParallel(const Holder&, DistributedDataParallelOptions)
-    ->DistributedDataParallel<std::remove_cvref_t<decltype(*std::declval<Holder>().ptr())>>;
+    -> DistributedDataParallel<typename Holder::ContainedType>;
 
 /// @}
 
