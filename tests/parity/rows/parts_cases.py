@@ -9,8 +9,8 @@ def parts() -> list[Case]:
     square = stack(blocks=2, width=64, head=64)
     return [
         Case("F01", "frozen_in_each_unit", {**square, "frozen": ["blocks.0.in_proj", "blocks.1.in_proj"]}, [
-            shard(*blocks_and_root(2)), ADAMW, forward(0), BACKWARD, EVENTS, GRADIENTS, *train(2, 1)], compare=VOLUME),
-        Case("F01", "nothing_frozen", square, [shard(*blocks_and_root(2)), ADAMW, forward(0), BACKWARD, EVENTS], compare=VOLUME),
+            shard(*blocks_and_root(2)), ADAMW, forward(0), BACKWARD, EVENTS, GRADIENTS, *train(2, 1)], long_ranks=(), compare=VOLUME),
+        Case("F01", "nothing_frozen", square, [shard(*blocks_and_root(2)), ADAMW, forward(0), BACKWARD, EVENTS], long_ranks=(), compare=VOLUME),
         Case("F02", "frozen_units", stack(frozen=["blocks.0", "blocks.2"]), [
             shard(*blocks_and_root()), ADAMW, *observed_step(0), *train(2, 1)], ranks=(2, 3), compare=COUNTS),
         Case("F02", "frozen_and_used_twice", stack(order=[0, 1, 0, 2], frozen=["blocks.0.in_proj"]), [
