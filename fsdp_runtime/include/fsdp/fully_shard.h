@@ -309,19 +309,8 @@ FSDP_API FSDPModule fsdp_module(const torch::nn::Module& module);
 /// fully_shard(): LibTorch does not always notice, and then the process crashes. Local. Errors:
 /// TORCH_CHECK on a negative size.
 ///
-/// It is for modules of your own. Those of torch::nn allocate their parameters and draw them in
-/// their constructors: LibTorch has nothing like Python's `with torch.device("meta")`. A model of
-/// them that does not fit into memory is made and sharded unit by unit, with the values that the
-/// constructors draw, and one unit is whole at a time (on a GPU: moved there by to() before it is
-/// sharded):
-///
-/// ```cpp
-/// for (int64_t i = 0; i < depth; ++i) {
-///   model->blocks->push_back(Block(width));
-///   fsdp::fully_shard(model->blocks->ptr(i));
-/// }
-/// fsdp::fully_shard(model);
-/// ```
+/// It is for modules of your own. Those of torch::nn, which allocate their parameters and draw them
+/// in their constructors, are made by deferred_init().
 FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarType dtype,
                                              c10::Device device);
 
