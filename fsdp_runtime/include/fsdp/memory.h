@@ -25,6 +25,7 @@ struct FSDP_API UnitMemory {
   int64_t gathered = 0;   ///< The gathered parameters, where they are a copy of their own.
   int64_t unreduced = 0;  ///< Gradients that wait for their reduction.
   int64_t gradient = 0;   ///< This rank's part of the gradients.
+  /// All that is held; `whole` is not.
   int64_t total() const { return shard + gathered + unreduced + gradient; }
 };
 

@@ -32,14 +32,18 @@ namespace fsdp {
 /// of other autograd engines.
 class FSDP_API OffloadActivations {
  public:
+  /// What is copied, and to where.
   struct Options {
     int64_t min_bytes = 1 << 20;  ///< Smaller ones stay on the device.
     bool pin_memory = true;       ///< Of the copies on the CPU; without, the host waits for each.
   };
+  /// With the options' own values.
   OffloadActivations() : OffloadActivations(Options()) {}
+  /// From now on. Local.
   explicit OffloadActivations(const Options& options);
   ~OffloadActivations();
   OffloadActivations(const OffloadActivations&) = delete;
+  /// No copies: it is a scope.
   OffloadActivations& operator=(const OffloadActivations&) = delete;
 
  private:

@@ -64,6 +64,7 @@ class FSDP_API TraceRange {
   explicit TraceRange(const std::string& name);
   ~TraceRange();
   TraceRange(const TraceRange&) = delete;
+  /// No copies: it is the range.
   TraceRange& operator=(const TraceRange&) = delete;
 
  private:
