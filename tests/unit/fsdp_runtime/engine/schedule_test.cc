@@ -259,9 +259,12 @@ TEST(ScheduleDeathTest, TouchingAViewOfAReshardedParameterIsAFault) {
     });
   };
 #if defined(__SANITIZE_ADDRESS__) || FSDPRUN_HAS_FEATURE(address_sanitizer)
-  EXPECT_DEATH(touch(), "parameter embedding was read or written that is sharded now, and not gathered(.|\n)*AddressSanitizer: SEGV");
+  EXPECT_DEATH(touch(),
+               "parameter embedding was read or written that is sharded now, and not "
+               "gathered(.|\n)*AddressSanitizer: SEGV");
 #else
-  EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV), "parameter embedding was read or written that is sharded now, and not gathered");
+  EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV),
+              "parameter embedding was read or written that is sharded now, and not gathered");
 #endif
 }
 
