@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -125,7 +126,8 @@ void InitTape::set_overwritten(Step& step) const {
 
 void InitTape::note(const c10::OperatorHandle& op, const torch::jit::Stack& args,
                     const std::vector<at::Tensor>& outputs) {
-  Step step{op, {}, outputs, {}, {}, 0, false, false, {}};
+  Step step{op, {}, {}, {}, {}, 0, false, false, {}};
+  std::transform(outputs.begin(), outputs.end(), std::back_inserter(step.outputs), fixed_alias);
   step.args = with_tensors(args, [this](const at::Tensor& tensor) {
     return fills(tensor) ? fixed_alias(tensor) : tensor;
   });
