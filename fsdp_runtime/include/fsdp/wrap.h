@@ -14,8 +14,10 @@
 ///
 /// * as an fsdp::Sharded<M>, wherever it is;
 /// * as a member of type fsdp::Unit<M>, or by fsdp::call();
-/// * as an entry of a torch::nn::Sequential that takes one tensor and returns one. The policy
-///   replaces these entries, so that LibTorch's modules need nothing else; their names stay.
+/// * as an entry of a torch::nn::Sequential that takes one tensor and returns one.
+///
+/// The policy replaces entries of such Sequentials, so that modules of LibTorch need nothing else;
+/// names stay.
 ///
 /// Who calls it otherwise gets the c10::Error of a sharded parameter, which says the same.
 /// WrappedUnit::runs_hooks tells before which modules are left to Unit and call().
