@@ -29,11 +29,9 @@ struct FSDP_API TraceOptions {
 
 /// Records from now on, in this process, on all of its threads:
 ///
-/// * forward and backward of each unit, and for which gathers and reductions the rank has waited;
-/// * collectives, from when this rank has entered them until their result was there, with unit,
-///   ranks and bytes;
-/// * the memory of gathered parameters, of unreduced gradients and of what reductions give, in
-///   bytes that are in use;
+/// * forward and backward of each unit, and for which gathers and reductions the rank has waited,
+/// * collectives, from when this rank has entered them until their result was there,
+/// * the bytes in use for gathered parameters, unreduced gradients and what reductions give,
 /// * the program's own TraceRange.
 ///
 /// A step of a model with 32 units is about 500 events. While it is off it costs nothing that can
