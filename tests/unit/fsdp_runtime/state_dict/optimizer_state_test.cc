@@ -302,6 +302,11 @@ INSTANTIATE_TEST_SUITE_P(
                   dict.state["toy.gain"]["exp_avg"] = at::zeros({15}, at::kDouble);
                 },
                 "dtype mismatch for toy.gain.exp_avg: the dict has Double, expected Float"},
+        Refusal{"NoData", "adam",
+                [](OptimizerStateDict& dict) {
+                  dict.state["toy.gain"]["exp_avg"] = at::zeros({15}, at::kFloat).to(at::kMeta);
+                },
+                "toy.gain.exp_avg: the tensor given is on the meta device and has no data"},
         Refusal{"Groups", "adam",
                 [](OptimizerStateDict& dict) {
                   dict.param_groups.push_back(dict.param_groups[0]);

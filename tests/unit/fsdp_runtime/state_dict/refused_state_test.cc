@@ -72,6 +72,27 @@ TEST(RefusedStateTest, UndefinedTensorsAndShardsOfBuffers) {
       {"toy.gain: the tensor given is undefined", "norm.shift: a shard is given"});
 }
 
+// What stands before it in the dict has been copied by the time that it is come to.
+TEST(RefusedStateTest, TensorsWithoutDataAndSparseOnes) {
+  const auto on_meta = [](const ModelStateDict& dict) {
+    return with(dict, "norm.weight",
+                at::zeros({15}, at::TensorOptions(at::kFloat).device(at::kMeta)));
+  };
+  expect_refused(on_meta, {"norm.weight: the tensor given is on the meta device and has no data"});
+  expect_refused(
+      [](const ModelStateDict& dict) {
+        auto shard = std::get<LocalShard>(dict["norm.weight"]);
+        shard.local = shard.local.to(at::kMeta);
+        return with(dict, "norm.weight", shard);
+      },
+      {"norm.weight: the tensor given is on the meta device"}, /*of_shards=*/true);
+  expect_refused(
+      [](const ModelStateDict& dict) {
+        return with(dict, "norm.weight", std::get<at::Tensor>(dict["norm.weight"]).to_sparse());
+      },
+      {"norm.weight: the tensor given is Sparse, expected a dense one"});
+}
+
 TEST(RefusedStateTest, ShardsOfAnotherNumberOfRanks) {
   expect_refused(
       [](const ModelStateDict& dict) {
@@ -137,15 +158,17 @@ TEST(RefusedStateTest, OptionsThatDoNotGoTogetherOrDiffer) {
   });
 }
 
-// A tensor without data has all that is asked for before the first is sent.
+// What a FakeTensor is: all that is asked of it before the first is sent, and no data.
 TEST(RefusedStateTest, WhoCannotGoOnInTheMiddleEndsTheWorld) {
   run_ranks(2, [](Rank& rank) {
     Stateful setup = make_stateful(rank);
-    ModelStateDict dict = whole_dict();
-    at::Tensor& anchor = std::get<at::Tensor>(dict["anchor"]);
-    anchor = anchor.to(at::kMeta);
+    const ModelStateDict dict = whole_dict();
+    std::get<at::Tensor>(dict["anchor"])
+        .storage()
+        .unsafeGetStorageImpl()
+        ->release_data_and_set_meta_custom_data_ptr_error_msg_("the data is gone");
     const std::string said = refusal([&] { set_model_state_dict(setup.root, dict, kFromRank0); });
-    EXPECT_NE(said.find("meta tensor"), std::string::npos) << said;
+    EXPECT_NE(said.find("the data is gone"), std::string::npos) << said;
     EXPECT_EQ(said.find("rank 0 cannot go on") != std::string::npos, rank.rank == 1) << said;
   });
 }
