@@ -384,18 +384,5 @@ TEST(OptimizerStateDictTest, RanksThatHaveDoneDifferentStepsAreToldAndMendedByLo
   });
 }
 
-TEST(OptimizerStateDictTest, RanksThatReadOtherOptionsAreRefused) {
-  run_ranks(2, [](Rank& rank) {
-    Stateful setup = make_stateful(rank);
-    AdamW optimizer(setup.root, {});
-    OptimizerStateDict dict = get_optimizer_state_dict(setup.root, optimizer, kWhole);
-    dict.param_groups[0].options["lr"] = 0.5 + static_cast<double>(rank.rank);
-    const std::string said =
-        refusal([&] { set_optimizer_state_dict(setup.root, optimizer, dict); });
-    EXPECT_NE(said.find("ranks 0 and 1 differ"), std::string::npos) << said;
-    EXPECT_EQ(optimizer.options().lr, AdamWOptions().lr);
-  });
-}
-
 }  // namespace
 }  // namespace fsdp::testing

@@ -212,5 +212,63 @@ TEST(RefusedStateTest, OptimizersThatAreNotKnownOrOfAnotherModel) {
   });
 }
 
+// Rank 1's alone; also where rank 0, whose optimizer is whole, says what is loaded.
+TEST(RefusedStateTest, StatesOfAFailedStepCannotStay) {
+  for (const StateDictOptions options :
+       {StateDictOptions{.full_state_dict = true, .strict = false},
+        StateDictOptions{.full_state_dict = true, .strict = false, .broadcast_from_rank0 = true}}) {
+    run_ranks(2, [options](Rank& rank) {
+      Stateful setup = make_stateful(rank);
+      set_model_state_dict(setup.root, whole_dict());
+      AdamW optimizer(setup.root, {});
+      loss(setup, 0, rank.rank).backward();
+      optimizer.step();
+      OptimizerStateDict dict = get_optimizer_state_dict(setup.root, optimizer, kWhole);
+      std::erase(dict.param_groups[0].params, "toy.gain");  // its state stays
+      dict.param_groups[0].options["lr"] = 0.5;
+      for (const auto& state : dict.state["toy.block0.down"]) {
+        std::get<at::Tensor>(state.value()).add_(1);
+      }
+      if (rank.rank == 1) {  // whose second moments cannot be written
+        for (const LocalShard& part : optimizer.exp_avg_sq()) {
+          part.local.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
+        }
+        EXPECT_THROW(optimizer.step(), c10::Error);
+      }
+      const auto moments = [&optimizer] {
+        std::vector<at::Tensor> copies;
+        for (const LocalShard& part : optimizer.exp_avg()) {
+          if (part.fqn == "toy.block0.down") {
+            copies.push_back(part.local.clone());
+          }
+        }
+        return copies.at(0);
+      };
+      const at::Tensor before = moments();
+      const std::string said =
+          refusal([&] { set_optimizer_state_dict(setup.root, optimizer, dict, options); });
+      EXPECT_NE(said.find("toy.gain, which the dict has not, cannot stay: "), std::string::npos)
+          << said;
+      EXPECT_NE(said.find("a step has failed in the middle"), std::string::npos) << said;
+      EXPECT_EQ(said.find("rank 1: ") != std::string::npos, rank.rank == 0) << said;
+      EXPECT_TRUE(at::equal(moments(), before));
+      EXPECT_EQ(optimizer.options().lr, AdamWOptions().lr);
+    });
+  }
+}
+
+TEST(RefusedStateTest, RanksThatReadOtherOptionsAreRefused) {
+  run_ranks(2, [](Rank& rank) {
+    Stateful setup = make_stateful(rank);
+    AdamW optimizer(setup.root, {});
+    OptimizerStateDict dict = get_optimizer_state_dict(setup.root, optimizer, kWhole);
+    dict.param_groups[0].options["lr"] = 0.5 + static_cast<double>(rank.rank);
+    const std::string said =
+        refusal([&] { set_optimizer_state_dict(setup.root, optimizer, dict); });
+    EXPECT_NE(said.find("ranks 0 and 1 differ"), std::string::npos) << said;
+    EXPECT_EQ(optimizer.options().lr, AdamWOptions().lr);
+  });
+}
+
 }  // namespace
 }  // namespace fsdp::testing
