@@ -17,11 +17,13 @@ target_compile_options(fsdprun_options INTERFACE
 
 # Messages name a source by its path in the project, and so does debug information, where there is any: what is installed does
 # not know the folder where it was built. With sanitizers, of which nothing is installed, stacks have whole paths.
-set(FSDPRUN_PREFIX_MAP
-  $<IF:$<OR:$<CONFIG:Release>,$<BOOL:${FSDPRUN_SANITIZE}>>,-fmacro-prefix-map,-ffile-prefix-map>)
+set(FSDPRUN_PREFIX_MAP -fmacro-prefix-map)
+if(NOT FSDPRUN_SANITIZE)
+  set(FSDPRUN_PREFIX_MAP $<IF:$<CONFIG:Release>,-fmacro-prefix-map,-ffile-prefix-map>)
+  target_compile_options(fsdprun_options INTERFACE $<$<NOT:$<CONFIG:Release>>:-fdebug-prefix-map=${PROJECT_BINARY_DIR}=.>)
+endif()
 target_compile_options(fsdprun_options INTERFACE
-  ${FSDPRUN_PREFIX_MAP}=${PROJECT_SOURCE_DIR}/= ${FSDPRUN_PREFIX_MAP}=${PROJECT_BINARY_DIR}/=
-  $<$<NOT:$<OR:$<CONFIG:Release>,$<BOOL:${FSDPRUN_SANITIZE}>>>:-fdebug-prefix-map=${PROJECT_BINARY_DIR}=.>)
+  ${FSDPRUN_PREFIX_MAP}=${PROJECT_SOURCE_DIR}/= ${FSDPRUN_PREFIX_MAP}=${PROJECT_BINARY_DIR}/=)
 
 find_program(FSDPRUN_MOLD mold)
 if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
