@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("bash", "cat", "df", "dirname", "env", "grep", "mkdir", "touch", "flock", "sed", "rm", "tr", "true", "mktemp", "dpkg-query", "mv",
+NEEDED = ("bash", "cat", "dirname", "env", "grep", "mkdir", "touch", "flock", "sed", "rm", "tr", "true", "mktemp", "dpkg-query", "mv",
           "tail")
 
 
@@ -57,12 +57,12 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("etcd", self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1")[1])
 
     def be_debian(self, **programs):
-        """Whatever this machine is: on another than Debian 12 nothing is fetched. All packages are installed; these programs are
-        there, as scripts."""
+        """Whatever this machine is: on another than Debian 12 nothing is fetched. All packages are installed, and there is room on
+        the disk, of which other tests find out nothing: they end before wheels are fetched. These programs are there, as scripts."""
         release, setup = self.root / "os-release", self.root / "scripts/setup"
         release.write_text("ID=debian\nVERSION_ID=12\n")
         setup.write_text(setup.read_text().replace("/etc/os-release", str(release)))
-        for name, text in {"dpkg-query": "echo installed", **programs}.items():
+        for name, text in {"dpkg-query": "echo installed", "df": "echo Avail Mounted; echo 99999999 /", **programs}.items():
             (self.path / name).unlink(missing_ok=True)
             (self.path / name).write_text(f"#!{shutil.which('bash')}\n{text}\n")
             (self.path / name).chmod(0o755)
@@ -273,6 +273,13 @@ class SetupTest(unittest.TestCase):
             code, said = self.run_script(*command, can_unshare=can, **env)
             self.assertNotEqual(code, 0)
             self.assertNotIn("as root", said)
+
+    def test_only_what_runs_in_a_clean_root_has_it_made(self):
+        setup = self.root / "scripts/setup"
+        setup.write_text(f"#!{shutil.which('bash')}\necho setup \"$@\"\nexit 1\n")
+        for words, options in ((["--label", "sim"], "--soak --without-clean-root"), (["--quick"], "--tests --without-clean-root"),
+                               (["--label", "install"], "--soak"), (["--label", "slow"], "--soak"), (["--preset", "release"], "--soak")):
+            self.assertIn(f"setup {options}\n", self.run_script("test", *words, can_unshare=True)[1], words)
 
 
 if __name__ == "__main__":
