@@ -142,8 +142,10 @@ absl::Status CheckReadable(const std::string& script, const Environment& environ
 // Each worker's script: its path may hold ${local_rank}.
 std::vector<std::string> ScriptsOf(const LaunchPlan& plan) {
   const bool is_template = plan.program.front().find('$') != std::string::npos;
+  const int count = is_template ? plan.nproc_per_node : 1;
   std::vector<std::string> scripts;
-  for (int local_rank = 0; local_rank < (is_template ? plan.nproc_per_node : 1); ++local_rank) {
+  scripts.reserve(static_cast<size_t>(count));
+  for (int local_rank = 0; local_rank < count; ++local_rank) {
     scripts.push_back(SubstituteLocalRank(plan.program.front(), local_rank));
   }
   return scripts;
