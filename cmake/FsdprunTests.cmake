@@ -4,7 +4,8 @@
 #
 #   asan      every unit test
 #   tsan      unit tests of what shares state between threads: THREADS
-#   release   the scripts that start programs
+#   release   the scripts that start programs, and unit tests that go through so many cases that they would take minutes
+#             with sanitizers: ENUMERATES
 #
 # The same tests in the other builds, and those declared with SOAK, are the soak tier. Other builds (dev) do not
 # distinguish: there everything is `change` but SOAK. The target `change` builds what the first tier needs, `soak` what
@@ -104,13 +105,13 @@ function(_fsdprun_compile_as_test name)
   target_compile_options(${name} PRIVATE -fPIC -O0 -pthread)
 endfunction()
 
-# fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 300] [PER_CASE] [THREADS] [SOAK]
+# fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 300] [PER_CASE] [THREADS] [ENUMERATES] [SOAK]
 #              [PROGRAMS fsdp-keeper] [PROCESSORS 2] [COST 20] [ENVIRONMENT ...])
 # One ctest entry per binary; PER_CASE makes one per TEST() (where a case may spoil its process: by forks, or limits).
 # PROGRAMS are what it starts. COST is in seconds: ctest starts the expensive ones first. A binary that passes with a
 # skipped case counts as skipped.
 function(fsdprun_test)
-  cmake_parse_arguments(ARG "PER_CASE;THREADS;SOAK" "NAME;TIMEOUT;PROCESSORS;COST"
+  cmake_parse_arguments(ARG "PER_CASE;THREADS;ENUMERATES;SOAK" "NAME;TIMEOUT;PROCESSORS;COST"
     "SRCS;DEPS;EXTERNAL;PROGRAMS;LABELS;ENVIRONMENT;ARGS" ${ARGN})
   _fsdprun_check_arguments(fsdprun_test)
   _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
@@ -125,11 +126,17 @@ function(fsdprun_test)
   if(torch)
     list(APPEND ARG_LABELS torch)
   endif()
-  _fsdprun_test_headers(headers ${torch} ${rpc} ${ARG_DEPS})
-  target_precompile_headers(${ARG_NAME} REUSE_FROM ${headers})
   set(builds asan)
   if(ARG_THREADS)
     list(APPEND builds tsan)
+  endif()
+  if(ARG_ENUMERATES)
+    set(builds release)
+  endif()
+  # Precompiled headers of tests cost more than these few files do without them.
+  if(NOT (ARG_ENUMERATES AND FSDPRUN_BUILD_KIND STREQUAL "release"))
+    _fsdprun_test_headers(headers ${torch} ${rpc} ${ARG_DEPS})
+    target_precompile_headers(${ARG_NAME} REUSE_FROM ${headers})
   endif()
   _fsdprun_tier(tier "${ARG_SOAK}" ${builds})
   add_dependencies(${tier} ${ARG_NAME})

@@ -54,7 +54,8 @@ struct ZipRecord {
   uint32_t crc32 = 0;  // 0: perhaps not computed; torch.save has an option for that
 };
 
-/// The records of a zip (Zip64 included) by name without the leading folder ("data.pkl").
+/// The records of a zip (Zip64 included) by name without the leading folder ("data.pkl"). By hand,
+/// because LibTorch's reader does not look at checksums, and so that fuzz targets need no LibTorch.
 /// Errors: Error, starting with `what`, on compressed or encrypted records, on duplicate names, on
 /// records that overlap, and on anything that points outside of the archive.
 std::map<std::string, ZipRecord> read_zip(const ByteSource& source, const std::string& what);

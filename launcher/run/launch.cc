@@ -147,7 +147,8 @@ void PrintError(CliProgram program, const absl::Status& status) {
   std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(status.message()).c_str());
 }
 
-// Also what the start would find wrong with this machine's devices.
+// Also what the start would find wrong with this machine's devices, and what it would find the
+// program to be.
 int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment,
                 const SlurmPlace& slurm, const std::vector<std::string>& command) {
   if (plan.is_coordinator || plan.daemon.has_value() || plan.HasAgents() ||
@@ -162,7 +163,9 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
     PrintError(program, status);
     return kValueError;
   }
-  std::fputs(DescribePlan(plan).c_str(), stdout);
+  LaunchPlan started = plan;
+  started.program_kind = KindStarted(plan);
+  std::fputs(DescribePlan(started).c_str(), stdout);
   std::fputs(DescribeWorkerCpus(*worker_cpus).c_str(), stdout);
   if (slurm.role == SlurmRole::kShell) {
     std::printf("step: %s\n",

@@ -139,25 +139,34 @@ absl::Status CheckReadable(const std::string& script, const Environment& environ
                    is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
 }
 
-// Each worker's script: its path may hold ${local_rank}. Whether all are ELF programs, which are
-// run without Python.
-absl::StatusOr<bool> CheckScripts(const LaunchPlan& plan, const Environment& environment) {
+// Each worker's script: its path may hold ${local_rank}.
+std::vector<std::string> ScriptsOf(const LaunchPlan& plan) {
   const bool is_template = plan.program.front().find('$') != std::string::npos;
-  const int scripts = is_template ? plan.nproc_per_node : 1;
-  int programs = 0;
-  for (int local_rank = 0; local_rank < scripts; ++local_rank) {
-    const std::string script = SubstituteLocalRank(plan.program.front(), local_rank);
+  const int count = is_template ? plan.nproc_per_node : 1;
+  std::vector<std::string> scripts;
+  scripts.reserve(static_cast<size_t>(count));
+  for (int local_rank = 0; local_rank < count; ++local_rank) {
+    scripts.push_back(SubstituteLocalRank(plan.program.front(), local_rank));
+  }
+  return scripts;
+}
+
+// Whether all scripts are ELF programs, which are run without Python.
+absl::StatusOr<bool> CheckScripts(const LaunchPlan& plan, const Environment& environment) {
+  const std::vector<std::string> scripts = ScriptsOf(plan);
+  size_t programs = 0;
+  for (const std::string& script : scripts) {
     const ScriptFile file = ReadScriptFile(script);
     RETURN_IF_ERROR(file.is_elf ? CheckExecutable(script) : CheckReadable(script, environment));
     programs += file.is_elf ? 1 : 0;
-    if (local_rank == 0 && !file.shell_line.empty() && !absl::EndsWith(script, ".py")) {
+    if (script == scripts.front() && !file.shell_line.empty() && !absl::EndsWith(script, ".py")) {
       Log(LogLevel::kWarning,
           absl::StrCat(
               "'", script, "' begins with '", file.shell_line,
               "' and is run by Python, as by torchrun; give --no-python to run it itself"));
     }
   }
-  if (programs != 0 && programs != scripts) {
+  if (programs != 0 && programs != scripts.size()) {
     return absl::FailedPreconditionError(
         absl::StrCat("of '", plan.program.front(), "' some are ELF programs and others are not: ",
                      "give --no-python and one program that starts the right one"));
@@ -187,6 +196,17 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
                      "give --no-python for a program that is not a script"));
   }
   return python;
+}
+
+ProgramKind KindStarted(const LaunchPlan& plan) {
+  if (plan.program_kind != ProgramKind::kPythonScript) {
+    return plan.program_kind;
+  }
+  const std::vector<std::string> scripts = ScriptsOf(plan);
+  const bool are_programs =
+      std::all_of(scripts.begin(), scripts.end(),
+                  [](const std::string& script) { return ReadScriptFile(script).is_elf; });
+  return are_programs ? ProgramKind::kExecutable : ProgramKind::kPythonScript;
 }
 
 absl::StatusOr<std::string> OwnProgram() {

@@ -29,6 +29,10 @@ absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& envi
 /// NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);
 
+/// kExecutable also where a script is given, and every worker's is an ELF file that is there. Warns
+/// of nothing.
+ProgramKind KindStarted(const LaunchPlan& plan);
+
 /// Fresh directories for one run, mode 0700: `<log_dir>/<run id>_<8 random>` for its logs, or
 /// `$TMPDIR/fsdprun_<run id>_<8 random>` when no log_dir was given, and none with /dev/null; and
 /// `$TMPDIR/fsdprun_spool_<run id>_<8 random>` if something is shown that no log keeps, and

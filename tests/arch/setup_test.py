@@ -11,7 +11,8 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("bash", "cat", "dirname", "grep", "mkdir", "touch", "flock", "sed", "rm", "tr", "mktemp", "dpkg-query", "mv", "tail")
+NEEDED = ("bash", "cat", "dirname", "env", "grep", "mkdir", "touch", "flock", "sed", "rm", "tr", "true", "mktemp", "dpkg-query", "mv",
+          "tail")
 
 
 class SetupTest(unittest.TestCase):
@@ -56,12 +57,12 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("etcd", self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1")[1])
 
     def be_debian(self, **programs):
-        """Whatever this machine is: on another than Debian 12 nothing is fetched. All packages are installed; these programs are
-        there, as scripts."""
+        """Whatever this machine is: on another than Debian 12 nothing is fetched. All packages are installed, and there is room on
+        the disk, of which other tests find out nothing: they end before wheels are fetched. These programs are there, as scripts."""
         release, setup = self.root / "os-release", self.root / "scripts/setup"
         release.write_text("ID=debian\nVERSION_ID=12\n")
         setup.write_text(setup.read_text().replace("/etc/os-release", str(release)))
-        for name, text in {"dpkg-query": "echo installed", **programs}.items():
+        for name, text in {"dpkg-query": "echo installed", "df": "echo Avail Mounted; echo 99999999 /", **programs}.items():
             (self.path / name).unlink(missing_ok=True)
             (self.path / name).write_text(f"#!{shutil.which('bash')}\n{text}\n")
             (self.path / name).chmod(0o755)
@@ -126,6 +127,79 @@ class SetupTest(unittest.TestCase):
         self.make_clean_root()
         self.assertNotIn("clean Debian", self.run_setup("--tests", "--no-apt", "--check", **env)[1])
 
+    def test_without_a_clean_root(self):
+        """For tests of other labels it is neither made nor missed."""
+        env = self.all_but_a_clean_root()
+        self.be_debian(**{"apt-get": "", "mmdebstrap": "exit 1"})
+        self.assertEqual(self.run_setup("--tests", "--without-clean-root", "--packages", **env)[0], 0)
+        self.assertNotIn("clean Debian", self.run_setup("--tests", "--without-clean-root", "--no-apt", "--check", **env)[1])
+
+    def clean_root_maker(self):
+        """A mmdebstrap that makes what looks like one, and writes down what it was told."""
+        return (f'folder=${{@: -2:1}}; mkdir -p "$folder/usr/bin"; echo "${{@: -1}}" >"$folder/mirror"\n'
+                f'echo "$http_proxy|$https_proxy|$no_proxy" >"$folder/proxies"\n'
+                f'for name in g++ cmake ninja; do >"$folder/usr/bin/$name"; {shutil.which("chmod")} +x "$folder/usr/bin/$name"; done')
+
+    def be_user(self, sudo):
+        """Whoever runs this. `sudo` is the text of a script."""
+        setup = self.root / "scripts/setup"
+        setup.write_text(setup.read_text().replace("EUID != 0", "1 != 0"))
+        (self.path / "sudo").write_text(f"#!{shutil.which('bash')}\n{sudo}\n")
+        (self.path / "sudo").chmod(0o755)
+
+    def test_a_user_makes_a_clean_root_with_sudo(self):
+        """Which hands on no variable of its own accord."""
+        env = self.all_but_a_clean_root()
+        self.be_debian(**{"apt-get": "", "mmdebstrap": self.clean_root_maker()})
+        log = self.root / "sudo.log"
+        self.be_user(f'[[ $1 != -n ]] || shift; echo "$1" >>"{log}"; exec env -i PATH="$PATH" "$@"')
+        code, said = self.run_setup("--tests", "--packages", http_proxy="http://proxy.example:3128", no_proxy="10.0.0.1", **env)
+        self.assertEqual(code, 0, said)
+        self.assertEqual((self.root / ".cache/clean-root/proxies").read_text(), "http://proxy.example:3128||10.0.0.1\n")
+        self.assertEqual(log.read_text().split(), ["true", "rm", "env", "rm", "mv"])
+
+    def test_a_user_whom_sudo_refuses(self):
+        env = self.all_but_a_clean_root()
+        self.be_debian(**{"apt-get": "", "mmdebstrap": self.clean_root_maker()})
+        self.be_user("exit 1")
+        code, said = self.run_setup("--tests", "--packages", **env)
+        self.assertEqual(code, 1, said)
+        for word in ("only root can make the clean Debian", "(sudo refused)", "FSDPRUN_ALLOW_SKIPS=1"):
+            self.assertIn(word, said)
+        code, said = self.run_setup("--tests", "--packages", "--without-clean-root", **env)
+        self.assertEqual(code, 0, said)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may make one")
+    def test_proxies_and_passwords(self):
+        """Of apt's settings those of the proxy are handed on. What is printed has no password."""
+        env = self.all_but_a_clean_root()
+        config = 'case $3 in *::http::*) echo "found=\'http://me:secret@proxy.example:3128\'" ;; *) echo "found=\'DIRECT\'" ;; esac'
+        tools = {"apt-get": "echo 'https://me:secret@mirror.example/debian'", "apt-config": config}
+        self.be_debian(**tools, mmdebstrap=self.clean_root_maker())
+        code, said = self.run_setup("--tests", "--packages", https_proxy="http://other.example", **env)
+        self.assertEqual(code, 0, said)
+        clean = self.root / ".cache/clean-root"
+        self.assertEqual((clean / "proxies").read_text(), "http://me:secret@proxy.example:3128||\n")
+        self.assertEqual((clean / "mirror").read_text(), "https://me:secret@mirror.example/debian\n")
+        self.assertIn("from https://***@mirror.example/debian in", said)
+        shutil.rmtree(clean)
+        self.be_debian(**tools, mmdebstrap='echo "E: cannot fetch https://me:secret@mirror.example/debian/x"; exit 1')
+        code, failed = self.run_setup("--tests", "--packages", **env)
+        self.assertEqual(code, 1, failed)
+        self.assertIn("E: cannot fetch https://***@mirror.example/debian/x", failed)
+        self.assertNotIn("secret", said + failed)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may make one")
+    def test_room_is_asked_for_first(self):
+        """For the clean Debian alone, and with what .venv takes."""
+        env = self.all_but_a_clean_root()
+        self.be_debian(**{"apt-get": "", "mmdebstrap": self.clean_root_maker(), "df": "echo Avail Mounted; echo 1000000 /full"})
+        for words, what in ((["--packages"], "the clean Debian needs 1 GiB"), ([], ".venv,the clean Debian needs 13 GiB")):
+            code, said = self.run_setup("--tests", *words, **env)
+            self.assertEqual(code, 1, said)
+            self.assertIn(f"/full has 0 GiB free; {what}", said)
+        self.assertEqual([path.name for path in (self.root / ".cache").iterdir()], ["setup.lock"])
+
     @unittest.skipUnless(os.geteuid() == 0, "only root may make one")
     def test_a_clean_root_is_made_from_the_mirror_of_apt(self):
         env = self.all_but_a_clean_root()
@@ -133,9 +207,7 @@ class SetupTest(unittest.TestCase):
         # As apt names it, and what is asked: an address that only apt understands is not handed on.
         for found, mirror in (("https://mirror.example/debian", "https://mirror.example/debian"),
                               ("mirror+file:/etc/apt/mirrors/debian.list", "http://deb.debian.org/debian"), ("", "http://deb.debian.org/debian")):
-            make = (f'folder=${{@: -2:1}}; mkdir -p "$folder/usr/bin"; echo "${{@: -1}}" >"$folder/mirror"\n'
-                    f'for name in g++ cmake ninja; do >"$folder/usr/bin/$name"; {shutil.which("chmod")} +x "$folder/usr/bin/$name"; done')
-            self.be_debian(**{"apt-get": f"echo '{found}'", "mmdebstrap": make})
+            self.be_debian(**{"apt-get": f"echo '{found}'", "mmdebstrap": self.clean_root_maker()})
             code, said = self.run_setup("--tests", "--packages", **env)
             self.assertEqual(code, 0, said)
             self.assertEqual((clean / "mirror").read_text(), f"{mirror}\n")
@@ -147,7 +219,7 @@ class SetupTest(unittest.TestCase):
         env = self.all_but_a_clean_root()
         lines = 'for i in {1..90}; do echo "I: step $i"; done; mkdir -p "${@: -2:1}/usr"; echo "E: no route to the mirror" >&2; exit 1'
         self.be_debian(**{"apt-get": "", "mmdebstrap": lines})
-        code, said = self.run_setup("--tests", **env)
+        code, said = self.run_setup("--tests", "--packages", **env)
         self.assertEqual(code, 1, said)
         for word in ("from http://deb.debian.org/debian, said", "I: step 90", "E: no route", "install_example_*", "FSDPRUN_ALLOW_SKIPS=1"):
             self.assertIn(word, said)
@@ -201,6 +273,13 @@ class SetupTest(unittest.TestCase):
             code, said = self.run_script(*command, can_unshare=can, **env)
             self.assertNotEqual(code, 0)
             self.assertNotIn("as root", said)
+
+    def test_only_what_runs_in_a_clean_root_has_it_made(self):
+        setup = self.root / "scripts/setup"
+        setup.write_text(f"#!{shutil.which('bash')}\necho setup \"$@\"\nexit 1\n")
+        for words, options in ((["--label", "sim"], "--soak --without-clean-root"), (["--quick"], "--tests --without-clean-root"),
+                               (["--label", "install"], "--soak"), (["--label", "slow"], "--soak"), (["--preset", "release"], "--soak")):
+            self.assertIn(f"setup {options}\n", self.run_script("test", *words, can_unshare=True)[1], words)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A Debian that has a compiler, CMake and Ninja, and nothing of this project: scripts/setup --tests makes it."""
 
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -39,19 +40,33 @@ exec chroot "$place" env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 OMP_NUM_TH
 """
 
 
-def reason_to_skip() -> str:
-    """Empty where it can be entered."""
-    if not all(os.access(CLEAN_ROOT / "usr/bin" / name, os.X_OK) for name in ("g++", "cmake", "ninja")):
-        return "there is no clean Debian in .cache/clean-root; have root run scripts/setup --tests"
-    tried = subprocess.run([*UNSHARE, "--fork", "mount", "-t", "proc", "proc", "/proc"], capture_output=True, text=True)
+def release_of(root: Path) -> dict[str, str]:
+    """Of the system in this folder: ID, VERSION_ID, PRETTY_NAME and so on; empty if it does not say."""
+    try:
+        text = (root / "etc/os-release").read_text()
+    except OSError:
+        return {}
+    return {name: value.strip("\"'") for name, value in re.findall(r"^(\w+)=(.*)$", text, re.M)}
+
+
+def reason_to_skip(root: Path = CLEAN_ROOT, host: Path = Path("/")) -> str:
+    """Empty where it can be entered, and runs what this machine has compiled."""
+    if not all(os.access(root / "usr/bin" / name, os.X_OK) for name in ("g++", "cmake", "ninja")):
+        return f"there is no clean Debian in {root}; have root run scripts/setup --tests"
+    inside, outside = release_of(root), release_of(host)
+    if any(inside.get(name) != outside.get(name) for name in ("ID", "VERSION_ID")):
+        return (f"libfsdp was compiled on {outside.get('PRETTY_NAME', 'an unknown system')}, whose libc and libstdc++ are not those of "
+                f"{inside.get('PRETTY_NAME', 'the system')} in {root}; test on a machine with that")
+    with tempfile.TemporaryDirectory() as tmp:
+        tried = run(Path(tmp), {}, "true", 60, root)
     if tried.returncode != 0:
-        return f"only root may mount file systems and make namespaces ({tried.stderr.strip()})"
+        return f"only root may mount file systems and make namespaces ({tried.stdout.strip()})"
     return ""
 
 
-def run(tmp: Path, folders: dict[Path, str], script: str, timeout: float) -> subprocess.CompletedProcess:
+def run(tmp: Path, folders: dict[Path, str], script: str, timeout: float, root: Path = CLEAN_ROOT) -> subprocess.CompletedProcess:
     """Runs a bash script inside, with these folders at their names below /tmp, read-only. /tmp itself is `tmp`."""
     with tempfile.TemporaryDirectory() as place:
         pairs = [str(word) for pair in folders.items() for word in pair]
-        return subprocess.run([*UNSHARE, "--fork", "--kill-child", "bash", "-c", ENTER, "enter", CLEAN_ROOT.resolve(), place, tmp,
+        return subprocess.run([*UNSHARE, "--fork", "--kill-child", "bash", "-c", ENTER, "enter", root.resolve(), place, tmp,
                                *pairs, "--", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)

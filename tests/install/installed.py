@@ -30,6 +30,16 @@ class Build:
     def version(self) -> str:
         return self.cache["CMAKE_PROJECT_VERSION"]
 
+    @property
+    def lib(self) -> str:
+        """The folder of libraries, from where it is installed: lib, or lib64, or lib/x86_64-linux-gnu."""
+        return self.cache["CMAKE_INSTALL_LIBDIR"]
+
+    @property
+    def configuration(self) -> str:
+        """As the names of CMake's package files have it."""
+        return self.cache["CMAKE_BUILD_TYPE"].lower() or "noconfig"
+
     def install(self, prefix: Path, component: str = "", stage: Path | None = None) -> None:
         """With `stage` all of it goes to the prefix below that folder, as packages are made."""
         command = [self.cache["CMAKE_COMMAND"], "--install", self.folder, "--prefix", prefix]

@@ -65,11 +65,14 @@ class RuntimeTest(Prefix):
     component = "fsdp_runtime"
 
     def library(self):
-        return (self.prefix / "lib/libfsdp.so").resolve()
+        return (self.prefix / self.build.lib / "libfsdp.so").resolve()
 
     def libraries(self):
         """With the backend for GPUs, where it was built."""
-        return [path for path in (self.library(), self.prefix / "lib/libfsdp_nccl.so") if path.is_file()]
+        return [path for path in (self.library(), self.nccl_library()) if path.is_file()]
+
+    def nccl_library(self):
+        return self.prefix / self.build.lib / "libfsdp_nccl.so"
 
     def fake_libtorch(self, version, old_strings=False):
         """What looks like a LibTorch, and must not be asked to configure itself: a CUDA build ends the configuration where
@@ -92,13 +95,13 @@ class RuntimeTest(Prefix):
     # --- what is installed ---
 
     def test_nothing_but_library_headers_and_package(self):
-        full, minor = self.build.version, ".".join(self.build.version.split(".")[:2])
+        full, minor, lib = self.build.version, ".".join(self.build.version.split(".")[:2]), self.build.lib
         wanted = {f"include/{name}" for name in public_headers()}
-        wanted |= {"lib/libfsdp.so", f"lib/libfsdp.so.{minor}", f"lib/libfsdp.so.{full}"}
-        wanted |= {f"lib/cmake/fsdp/fsdp{name}.cmake" for name in ("Config", "ConfigVersion", "Targets", "Targets-release")}
+        wanted |= {f"{lib}/libfsdp.so", f"{lib}/libfsdp.so.{minor}", f"{lib}/libfsdp.so.{full}"}
+        wanted |= {f"{lib}/cmake/fsdp/fsdp{name}.cmake" for name in ("Config", "ConfigVersion", "Targets", f"Targets-{self.build.configuration}")}
         wanted |= {"share/doc/fsdp/LICENSE"}
         found = {name for name in files_of(self.prefix) if not name.startswith("share/doc/fsdp/api/")}
-        self.assertEqual(found - {"lib/libfsdp_nccl.so"}, wanted)
+        self.assertEqual(found - {f"{lib}/libfsdp_nccl.so"}, wanted)
         self.assertEqual(list((self.scratch / "stage").rglob("*")), [self.scratch / "stage/opt"], "more than the prefix was staged")
 
     def test_name_and_search_path_of_the_library(self):
@@ -153,7 +156,7 @@ class RuntimeTest(Prefix):
                    if word.startswith("-I") or before == "-isystem"]
         torch = f"{self.build.libtorch}/include"
         self.assertEqual(folders, [str(PUBLIC_HEADERS), torch, f"{torch}/torch/csrc/api/include"])
-        self.assertEqual([word for word in words if word.startswith(("-W", "-include", "-fmacro", "-fvisibility"))], [])
+        self.assertEqual([word for word in words if word.startswith(("-W", "-include", "-fmacro", "-ffile", "-fdebug", "-fvisibility"))], [])
         self.assertEqual([word for word in words if word.startswith("-D")], ["-DUSE_C10D_GLOO", "-DUSE_DISTRIBUTED"])
 
     def test_versions_of_one_minor_are_compatible(self):
@@ -234,7 +237,7 @@ class RuntimeTest(Prefix):
 
     def stand_in_for_nccl(self, is_there):
         """Until the end of the test."""
-        library, away = self.prefix / "lib/libfsdp_nccl.so", self.scratch / "libfsdp_nccl.so"
+        library, away = self.nccl_library(), self.scratch / "libfsdp_nccl.so"
         if library.exists() and not is_there:
             library.rename(away)
             self.addCleanup(away.rename, library)
@@ -251,7 +254,7 @@ class RuntimeTest(Prefix):
                 'message(STATUS "<${fsdp_nccl_FOUND}|${value}|${file}>")\n')
         worked, said = self.configure(text, prefix=self.where(fake))
         self.assertTrue(worked, said)
-        self.assertIn(f"<TRUE|MODULE_LIBRARY|{self.prefix}/lib/libfsdp_nccl.so>", said)
+        self.assertIn(f"<TRUE|MODULE_LIBRARY|{self.nccl_library()}>", said)
 
     def test_nccl_needs_a_cuda_build_of_libtorch(self):
         self.stand_in_for_nccl(is_there=True)

@@ -39,12 +39,12 @@ class ProgramsTest(unittest.TestCase):
 
     def test_programs_texts_and_what_fsdp_train_loads(self):
         names = files_of(self.prefix)
-        version = self.build.version
+        version, lib = self.build.version, self.build.lib
         minor = ".".join(version.split(".")[:2])
         self.assertEqual({name for name in names if name.startswith("bin/")}, {f"bin/{name}" for name in PROGRAMS})
-        self.assertEqual({name for name in names if name.startswith("lib/")} - {"lib/libfsdp_nccl.so"},
-                         {f"lib/libfsdp.so.{minor}", f"lib/libfsdp.so.{version}"})
-        self.assertEqual([name for name in names if not name.startswith(("bin/", "lib/", "share/"))], [])
+        self.assertEqual({name for name in names if name.startswith(f"{lib}/")} - {f"{lib}/libfsdp_nccl.so"},
+                         {f"{lib}/libfsdp.so.{minor}", f"{lib}/libfsdp.so.{version}"})
+        self.assertEqual([name for name in names if not name.startswith(("bin/", f"{lib}/", "share/"))], [])
         self.assertIn("share/doc/fsdprun/LICENSE", names)
         self.assertEqual([name for name in names if name.startswith("share/doc/fsdp/")], [], "the reference of libfsdp is not theirs")
 
@@ -72,10 +72,10 @@ class ProgramsTest(unittest.TestCase):
         self.assertEqual(sorted(re.findall(r"rank \d", output)), ["rank 0", "rank 1"])
 
     def test_fsdp_train_looks_beside_itself_and_where_libtorch_was(self):
-        self.assertEqual(dynamic_entries(self.prefix / "bin/fsdp-train", "RUNPATH", "RPATH"), [f"$ORIGIN/../lib:{self.build.libtorch}/lib"])
+        self.assertEqual(dynamic_entries(self.prefix / "bin/fsdp-train", "RUNPATH", "RPATH"), [f"$ORIGIN/../{self.build.lib}:{self.build.libtorch}/lib"])
 
     def test_nothing_else_names_a_folder_of_the_build(self):
-        libtorch = f"$ORIGIN/../lib:{self.build.libtorch}/lib".encode()
+        libtorch = f"$ORIGIN/../{self.build.lib}:{self.build.libtorch}/lib".encode()
         for name in files_of(self.prefix):
             data = (self.prefix / name).read_bytes().replace(libtorch, b"")
             for folder in (ROOT, self.build.folder, self.build.libtorch):
@@ -84,7 +84,7 @@ class ProgramsTest(unittest.TestCase):
     def test_fsdp_train_loads_the_library_that_was_installed_with_it(self):
         self.assertIn(self.build.version, self.run_program("fsdp-train", "--version"))
         loaded = subprocess.run(["ldd", self.prefix / "bin/fsdp-train"], check=True, text=True, capture_output=True).stdout
-        self.assertIn(f"=> {self.prefix}/bin/../lib/libfsdp.so.", loaded)
+        self.assertIn(f"=> {self.prefix}/bin/../{self.build.lib}/libfsdp.so.", loaded)
         self.assertNotIn("not found", loaded)
 
     def test_without_a_component_all_is_installed(self):

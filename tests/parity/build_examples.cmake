@@ -11,6 +11,7 @@ foreach(variable BUILD LIBRARY LIBTORCH OUTPUT)
   endif()
 endforeach()
 set(installed ${OUTPUT}/installed)
+file(REMOVE_RECURSE ${installed})  # what is no longer installed is not to be found
 execute_process(COMMAND_ERROR_IS_FATAL ANY
   COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${installed} --component fsdp_runtime)
 set(options -G Ninja "-DCMAKE_PREFIX_PATH=${installed}\\;${LIBTORCH}")

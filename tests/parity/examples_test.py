@@ -120,12 +120,13 @@ class Programs:
     launcher: Path
     examples: Path
     libtorch: Path
+    lib: str
 
 
 def output_of_example(name: str, ranks: int, arguments: list[str], programs: Programs) -> str:
     command = [programs.launcher, "--standalone", f"--nproc-per-node={ranks}", "--no-python", programs.examples / "bin" / name, *arguments]
     # What was built in a clean Debian names the folders that it had there.
-    libraries = f"{programs.examples}/installed/lib:{programs.libtorch}/lib"
+    libraries = f"{programs.examples}/installed/{programs.lib}:{programs.libtorch}/lib"
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "LD_LIBRARY_PATH": libraries})
     if done.returncode != 0:
         raise SystemExit(f"exit code {done.returncode} of {name} at {ranks} ranks:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
@@ -165,11 +166,13 @@ def main() -> int:
     parser.add_argument("--bin", type=Path, required=True, help="the folder with fsdprun")
     parser.add_argument("--examples", type=Path, help="default: beside that of fsdprun")
     parser.add_argument("--libtorch", type=Path, default=Path(torch.__file__).parent, help="the folder with its lib/")
+    parser.add_argument("--libdir", default="lib", help="where libfsdp is in installed/ (CMAKE_INSTALL_LIBDIR)")
     parser.add_argument("only", nargs="*", choices=[[], *sorted({case.name for case in CASES})], help="all, unless some are named")
     options = parser.parse_args()
     parity_test.self_test()
     check_sources()
-    programs = Programs(options.bin.resolve() / "fsdprun", (options.examples or options.bin / "../examples").resolve(), options.libtorch.resolve())
+    programs = Programs(options.bin.resolve() / "fsdprun", (options.examples or options.bin / "../examples").resolve(), options.libtorch.resolve(),
+                        options.libdir)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         write_digits(scratch)

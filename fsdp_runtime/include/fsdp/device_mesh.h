@@ -69,6 +69,8 @@ class FSDP_API DeviceMesh {
   std::vector<std::string> axis_names_;
   std::vector<std::shared_ptr<Collectives>> groups_;
   std::shared_ptr<Collectives> world_;  // of all ranks of the mesh; null if that is not known
+  /// Of the mesh that this one is a part of: it lives as long as its parts are used.
+  std::shared_ptr<Collectives> kept_world_;
 };
 
 /// Arranges the ranks of `world`, or without one those of default_process_group(), row-major in

@@ -52,10 +52,9 @@ struct FSDP_API GradScaling {
 /// AdamW on the flat shards of all units under `root`. CPU float32: bit-equal to Python's
 /// torch.optim.AdamW with default arguments on the same gradients (same ATen kernels, applied to
 /// cache-sized pieces). CUDA: one fused call for all shards of one dtype and param group; rates and
-/// step counts are on the device and the host reads neither, so that steps in which the same
-/// parameters have gradients can be captured in a CUDA graph (set_lr() belongs outside of it; other
-/// options are those of the capture). The state has the parameters' dtype and exists only for what
-/// this rank holds of the parameters that are optimized: twice as many bytes.
+/// step counts are on the device, and the host waits for neither. The state has the parameters'
+/// dtype and exists only for what this rank holds of the parameters that are optimized: twice as
+/// many bytes.
 ///
 /// Thread: the rank's, between the end of a backward and the next forward. All ranks make the same
 /// calls.

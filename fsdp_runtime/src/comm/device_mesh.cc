@@ -88,8 +88,10 @@ std::shared_ptr<DeviceMesh> DeviceMesh::slice(const std::vector<std::string>& ax
     shape.push_back(shape_[static_cast<size_t>(axis(name))]);
     groups.push_back(group(axis(name)));
   }
-  return std::make_shared<DeviceMesh>(device_type_, std::move(shape), axis_names,
-                                      std::move(groups));
+  auto part =
+      std::make_shared<DeviceMesh>(device_type_, std::move(shape), axis_names, std::move(groups));
+  part->kept_world_ = world_ ? world_ : kept_world_;
+  return part;
 }
 
 std::shared_ptr<DeviceMesh> DeviceMesh::flatten(const std::vector<std::string>& axis_names,
@@ -106,9 +108,11 @@ std::shared_ptr<DeviceMesh> DeviceMesh::flatten(const std::vector<std::string>& 
     varied.insert(number);
     ranks *= shape_[number];
   }
-  return std::make_shared<DeviceMesh>(
+  auto line = std::make_shared<DeviceMesh>(
       device_type_, Shape{ranks}, std::vector<std::string>{name},
       std::vector<CollectivesPtr>{group_along(varied, shape_, world_)});
+  line->kept_world_ = world_;
+  return line;
 }
 
 std::shared_ptr<DeviceMesh> init_device_mesh(c10::DeviceType device_type,

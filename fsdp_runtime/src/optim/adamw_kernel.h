@@ -59,8 +59,7 @@ class FSDP_API AdamWList {
   /// by `scaling` first, in place.
   void apply_in_pieces(const AdamWOptions& options, const GradientFactor& scaling = {});
   /// One update by LibTorch's fused kernel, of parts without copies. `lr`: 0-dim, on the device of
-  /// the parts. The host reads neither this nor a step count nor `scaling`, so that it can be
-  /// captured in a CUDA graph.
+  /// the parts. The host reads neither this nor a step count nor `scaling`: it waits for nothing.
   void apply_fused(const AdamWOptions& options, const at::Tensor& lr, const FusedScaling& scaling);
 
  private:

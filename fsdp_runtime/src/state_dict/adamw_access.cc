@@ -96,6 +96,15 @@ class AdamWAccess : public OptimizerAccess {
     return set_options_of(adamw_options(), changed, options, strict);
   }
 
+  std::string problem_of_keeping() const override {
+    try {
+      optimizer_.parameter_steps();
+      return "";
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+  }
+
   std::vector<std::vector<at::Tensor>> begin_load(const std::vector<NewState>& states) override {
     std::vector<std::vector<at::Tensor>> targets;
     for (const NewState& state : states) {

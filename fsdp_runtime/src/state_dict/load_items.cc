@@ -152,6 +152,11 @@ std::string mismatch_of(const LoadItem& item) {
   std::ostringstream text;
   if (!data_of(source).defined()) {
     text << item.key << ": the tensor given is undefined";
+  } else if (data_of(source).is_meta()) {
+    text << item.key << ": the tensor given is on the meta device and has no data; load it first";
+  } else if (data_of(source).layout() != at::kStrided) {
+    text << item.key << ": the tensor given is " << data_of(source).layout()
+         << ", expected a dense one; convert it with to_dense()";
   } else if (shape_of(source) != shape_of(item.target)) {
     text << "size mismatch for " << item.key << ": the dict has shape " << shape_of(source)
          << ", expected " << shape_of(item.target);

@@ -30,8 +30,8 @@ LoadItem ModelLoad::item_for(const NamedTensor& named, const StateValue* source)
 std::string ModelLoad::plan(const ModelStateDict& dict) {
   std::vector<std::string> problems;
   std::set<std::string> names;
-  // Looked up only, never iterated: of a tensor with several names, the last one in the dict
-  // counts.
+  // Looked up only, never iterated. Of a tensor with several names, that counts which is the last
+  // in the model of those that the dict has.
   std::unordered_map<const c10::TensorImpl*, size_t> item_of;
   for (const NamedTensor& named : tensors_) {
     names.insert(named.name);

@@ -63,6 +63,9 @@ class OptimizerAccess {
   virtual std::string option_problem(size_t group, const OptionValues& options,
                                      bool strict) const = 0;
 
+  /// Why states of parameters cannot be kept as they are; "" if they can.
+  virtual std::string problem_of_keeping() const = 0;
+
   /// Returns, for each of `states` and each of its tensors, where this rank's part is to be
   /// written: flat. `states`: of all parameters in the groups, in their order.
   virtual std::vector<std::vector<at::Tensor>> begin_load(const std::vector<NewState>& states) = 0;

@@ -46,7 +46,17 @@ std::string OptimizerLoad::plan(const OptimizerStateDict& dict) {
     add_keys(problems_, "no group of the optimizer's dict has parameter(s)", missing_);
     check_unexpected(dict);
   }
+  if (std::string problem = problem_of_kept(); !problem.empty()) {
+    problems_.push_back(std::move(problem));
+  }
   return joined(problems_);
+}
+
+std::string OptimizerLoad::problem_of_kept() const {
+  const auto kept = std::find_if(states_.begin(), states_.end(),
+                                 [](const NewState& state) { return state.is_kept; });
+  const std::string problem = kept != states_.end() ? optimizer_.problem_of_keeping() : "";
+  return problem.empty() ? "" : kept->fqn + ", which the dict has not, cannot stay: " + problem;
 }
 
 const OptimizerParamGroup* OptimizerLoad::group_of_dict(size_t number) {

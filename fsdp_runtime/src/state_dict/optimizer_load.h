@@ -29,6 +29,8 @@ class OptimizerLoad {
   /// Takes over what the first rank has planned. Collective.
   void take_plan_of_first(const ModelRanks& ranks);
   uint64_t digest() const;
+  /// Why the states that the plan keeps cannot be kept on this rank, or "". Local.
+  std::string problem_of_kept() const;
   /// Writes states, with what the first rank has if that is asked for, then collectively, and
   /// options.
   void write(const ModelRanks& ranks);

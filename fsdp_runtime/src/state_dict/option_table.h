@@ -27,7 +27,7 @@ double number_of(const OptionValue& value);
 bool flag_of(const OptionValue& value);
 /// Two numbers in [0, 1).
 std::pair<double, double> betas_of(const OptionValue& value);
-/// Throws unless they are equal, numbers as such.
+/// Throws unless they are of one type and equal: 0 is not 0.0.
 void check_same(const OptionValue& value, const OptionValue& expected);
 /// Of options that only say how Python computes, or belong to its schedulers.
 bool is_only_pythons(const std::string& option);

@@ -168,6 +168,21 @@ struct Given {
   const OptimizerStateDict* states = nullptr;
 };
 
+/// Collective. Null: nothing is loaded there.
+void take_plans_of_first(const ModelRanks& ranks, ModelLoad* model, OptimizerLoad* optimizer) {
+  ranks.together([&] {
+    if (model != nullptr) {
+      model->take_plan_of_first(ranks);
+    }
+    if (optimizer != nullptr) {
+      optimizer->take_plan_of_first(ranks);
+    }
+  });
+  if (optimizer != nullptr) {
+    ranks.agree(problem_of([&] { return optimizer->problem_of_kept(); }), /*digest=*/0);
+  }
+}
+
 IncompatibleKeys set_states(const char* function, const FSDPModule& model, const Given& given,
                             const StateDictOptions& options) {
   at::NoGradGuard no_grad;
@@ -203,18 +218,16 @@ IncompatibleKeys set_states(const char* function, const FSDPModule& model, const
     return joined(problems);
   });
   ranks.agree(problem, digest_of_call(digest_of(tensors), digest.value(), options));
+  if (options.broadcast_from_rank0) {
+    take_plans_of_first(ranks, given.model != nullptr ? &model_load : nullptr,
+                        optimizer_load.get());
+  }
   ranks.together([&] {
     if (given.model != nullptr) {
-      if (options.broadcast_from_rank0) {
-        model_load.take_plan_of_first(ranks);
-      }
       FSDPModule(model).prepare_to_write();
       model_load.write(ranks);
     }
     if (optimizer_load) {
-      if (options.broadcast_from_rank0) {
-        optimizer_load->take_plan_of_first(ranks);
-      }
       optimizer_load->write(ranks);
     }
   });

@@ -96,6 +96,8 @@ class TorchOptimizerAccess : public OptimizerAccess {
     return kind_.set_options(*options_of_group(group).clone(), options, strict);
   }
 
+  std::string problem_of_keeping() const override { return ""; }
+
   std::vector<std::vector<at::Tensor>> begin_load(const std::vector<NewState>& states) override {
     const std::vector<std::string> names = kind_.state_names();
     std::vector<std::vector<at::Tensor>> targets;

@@ -94,6 +94,9 @@ class EnvironmentTest(JobCase):
             self.assertEqual((rc, self.notes("ran")), (0, {(1, 0): "0\n", (1, 1): "1\n"}), err)
             for note in self.dir.glob("ran.*"):
                 note.unlink()
+            rc, out, err = self.run_job("--dry-run", "--standalone", given, cwd=self.dir)
+            self.assertEqual((rc, err), (0, ""))
+            self.assertIn("\nprogram_kind: executable\n", out)
         program.chmod(0o600)
         self.assert_one_line_error(self.run_job("--standalone", program), 1, program, "chmod +x")
 

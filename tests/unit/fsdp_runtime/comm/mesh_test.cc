@@ -4,6 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "fsdp_runtime/src/comm/local_world.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
@@ -86,6 +92,31 @@ TEST(DeviceMeshTest, SomeOfThreeAxesCanBeFlattened) {
          EXPECT_EQ(sum.item<int64_t>(), group.rank() < 4 ? 6 : 22);
        })) {
     EXPECT_EQ(error, "");
+  }
+}
+
+// A module is sharded over a slice, and keeps nothing else of the mesh.
+TEST(DeviceMeshTest, ItsPartsKeepTheWorldAlive) {
+  std::vector<std::thread> ranks;
+  for (std::shared_ptr<Collectives>& world : make_local_world(4)) {
+    ranks.emplace_back([world = std::move(world)]() mutable {
+      const std::weak_ptr<Collectives> kept = world;
+      auto mesh = init_device_mesh(c10::kCPU, {2, 2}, {"replicate", "shard"}, std::move(world));
+      std::shared_ptr<DeviceMesh> slice = mesh->slice({"shard"});
+      std::shared_ptr<DeviceMesh> line = mesh->flatten({"replicate"}, "line");
+      const std::shared_ptr<Collectives> groups[] = {slice->group(), line->group()};
+      mesh.reset();
+      slice.reset();
+      EXPECT_FALSE(kept.expired());
+      slice = line->slice({"line"});
+      line.reset();
+      EXPECT_FALSE(kept.expired());
+      slice.reset();
+      EXPECT_TRUE(kept.expired());  // the groups alone do not keep it
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
   }
 }
 

@@ -1,72 +1,15 @@
-// fsdp::linear: the bits of at::linear, and gradients that are computed where they are reduced.
+// fsdp::linear has the results of at::linear, however its weight is used.
 
 #include <ATen/autocast_mode.h>
-#include <fsdp/counters.h>
-#include <fsdp/linear.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
 
-#include <functional>
 #include <memory>
 
-#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+#include "tests/unit/fsdp_runtime/engine/one_linear.h"
 
 namespace fsdp::testing {
 namespace {
-
-using LinearCall = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&);
-
-at::Tensor aten_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
-}
-
-/// One linear layer, called several times in a row if told so.
-struct Layer : torch::nn::Module {
-  Layer(int64_t in, int64_t out, bool has_bias, LinearCall call) : call(call) {
-    weight =
-        register_parameter("weight", at::sin(at::arange(out * in, at::kFloat)).view({out, in}));
-    if (has_bias) {
-      bias = register_parameter("bias", at::cos(at::arange(out, at::kFloat)));
-    }
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = x;
-    for (int i = 0; i < times; ++i) {
-      y = call(y, weight, bias);
-    }
-    made_by = y.grad_fn() ? y.grad_fn()->name() : "";
-    return y;
-  }
-  LinearCall call;
-  int times = 1;
-  std::string made_by;  // the last output
-  at::Tensor weight, bias;
-};
-
-struct OneLayer {
-  OneLayer(const Rank& rank, LinearCall call, int64_t in = 24, int64_t out = 40,
-           bool has_bias = false)
-      : layer(std::make_shared<Layer>(in, out, has_bias, call)) {
-    FullyShardOptions options;
-    options.mesh = rank.mesh;
-    root = fully_shard(layer.ptr(), options);
-  }
-  int64_t moved() const { return runtime_counters(root).moved_gradients; }
-  std::vector<at::Tensor> gradients() const {
-    std::vector<at::Tensor> all;
-    for (const LocalShard& shard : root.sharded_gradients()) {
-      all.push_back(shard.local.clone());
-    }
-    return all;
-  }
-  Unit<Layer> layer;
-  FSDPModule root;
-};
-
-at::Tensor batch(at::IntArrayRef sizes, double phase = 0.5) {
-  return at::sin(at::arange(c10::multiply_integers(sizes), at::kFloat) * 0.7 + phase).view(sizes);
-}
 
 struct Results {
   std::vector<at::Tensor> tensors;  // output, the input's gradient and the parameters' gradients
@@ -157,14 +100,14 @@ TEST(LinearTest, AWeightThatACheckpointUsesTooGetsTheSum) {
 // The unit ends, and gives its memory away, while its gradient waits for that of a use outside.
 TEST(LinearTest, AWeightThatIsUsedOutsideItsUnitGetsTheSum) {
   struct Around : torch::nn::Module {
-    explicit Around(LinearCall call) : layer(std::make_shared<Layer>(24, 24, false, call)) {
+    explicit Around(LinearCall call) : layer(std::make_shared<LinearLayer>(24, 24, false, call)) {
       register_module("layer", layer.ptr());
     }
     at::Tensor forward(const at::Tensor& x) {
       const at::Tensor outside = at::linear(x, layer->weight * scale);
       return layer(outside);
     }
-    Unit<Layer> layer;
+    Unit<LinearLayer> layer;
     at::Tensor scale = register_parameter("scale", at::ones({1}));
   };
   for (const int64_t ranks : {1, 2}) {
@@ -186,93 +129,6 @@ TEST(LinearTest, AWeightThatIsUsedOutsideItsUnitGetsTheSum) {
       EXPECT_TRUE(at::allclose(sums[0], sums[1], 1e-6, 0)) << (sums[0] - sums[1]).abs().max();
     });
   }
-}
-
-/// A backward in which a hook of the node sees the weight's gradient.
-void backward(const OneLayer& one, double phase,
-              const std::function<void(const at::Tensor& gradient)>& hook) {
-  struct Hook : torch::autograd::FunctionPostHook {
-    explicit Hook(const std::function<void(const at::Tensor&)>& call) : call(call) {}
-    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                              const torch::autograd::variable_list&) override {
-      call(outputs.at(1));
-      return outputs;
-    }
-    const std::function<void(const at::Tensor&)> call;
-  };
-  const at::Tensor output = one.layer(batch({6, 24}, phase));
-  output.grad_fn()->add_post_hook(std::make_unique<Hook>(hook));
-  output.square().sum().backward();
-}
-
-TEST(LinearTest, AHookOfANodeMayKeepTheGradient) {
-  run_ranks(2, [](Rank& rank) {
-    const OneLayer one(rank, linear);
-    std::vector<at::Tensor> kept;
-    const auto keep = [&kept](const at::Tensor& gradient) { kept.push_back(gradient); };
-    backward(one, 1, keep);
-    const at::Tensor first = kept.at(0).clone();
-    EXPECT_GT(first.abs().max().item<float>(), 0);
-    backward(one, 2, keep);
-    EXPECT_TRUE(at::equal(kept.at(0), first));
-    EXPECT_FALSE(at::equal(kept.at(1), first));
-  });
-}
-
-// One rank, which computes gradients where the shard's is; the bias keeps its own.
-TEST(LinearTest, WhatIsOnItsWayWhenAGradientIsDroppedArrives) {
-  run_ranks(1, [](Rank& rank) {
-    const auto nothing = [](const at::Tensor&) {};
-    OneLayer one(rank, linear, 24, 40, /*has_bias=*/true);
-    AdamW of_weight(one.root, {{.params = {"weight"}}}, {});
-    backward(one, 0, nothing);
-    one.root.set_requires_gradient_sync(false);
-    backward(one, 1, nothing);
-    of_weight.zero_grad();
-    one.root.set_requires_gradient_sync(true);
-    backward(one, 2, [&of_weight](const at::Tensor&) { of_weight.zero_grad(); });
-    const OneLayer fresh(rank, linear, 24, 40, /*has_bias=*/true);
-    backward(fresh, 2, nothing);
-    EXPECT_TRUE(at::equal(one.gradients().at(0), fresh.gradients().at(0)));
-    EXPECT_FALSE(at::equal(one.gradients().at(1), fresh.gradients().at(1)));
-  });
-}
-
-TEST(LinearTest, ComputesTheFirstGradientWhereItIsReduced) {
-  for (const int64_t ranks : {1, 2}) {
-    run_ranks(ranks, [](Rank& rank) {
-      OneLayer one(rank, linear);
-      OneLayer copied(rank, aten_linear);
-      for (int step = 0; step < 2; ++step) {
-        const auto backward = [&](OneLayer& any) {
-          any.layer(batch({6, 24}, step)).square().sum().backward();
-        };
-        backward(one);
-        backward(copied);
-        EXPECT_TRUE(at::equal(one.gradients()[0], copied.gradients()[0]));
-      }
-      // The second step's is added to the first's: by the reduction, but in memory if one rank has
-      // none.
-      EXPECT_EQ(one.moved(), rank.size == 1 ? 1 : 0);
-      EXPECT_EQ(copied.moved(), 2);
-    });
-  }
-}
-
-TEST(LinearTest, AddsWhatLaterMicroBatchesGive) {
-  run_ranks(2, [](Rank& rank) {
-    std::vector<at::Tensor> sums;
-    for (const LinearCall call : {LinearCall{linear}, LinearCall{aten_linear}}) {
-      OneLayer one(rank, call);
-      for (const bool is_last : {false, false, true}) {
-        one.root.set_requires_gradient_sync(is_last);
-        one.layer(batch({6, 24}, is_last ? 2 : 1)).square().sum().backward();
-      }
-      sums.push_back(one.gradients()[0]);
-      EXPECT_EQ(one.moved(), call == LinearCall{linear} ? 2 : 3);
-    }
-    EXPECT_TRUE(at::equal(sums[0], sums[1]));
-  });
 }
 
 TEST(LinearTest, AWeightThatIsUsedTwiceGetsTheSum) {
@@ -306,34 +162,6 @@ TEST(LinearTest, AUnitOfTwoForwardsGetsTheSum) {
   });
 }
 
-TEST(LinearTest, AHookMayKeepTheGradient) {
-  run_ranks(2, [](Rank& rank) {
-    OneLayer one(rank, linear);
-    std::vector<at::Tensor> kept;
-    one.layer->weight.register_hook([&](const at::Tensor& gradient) { kept.push_back(gradient); });
-    one.layer(batch({6, 24}, 1)).square().sum().backward();
-    const at::Tensor first = kept.at(0).clone();
-    one.layer(batch({6, 24}, 2)).square().sum().backward();
-    EXPECT_TRUE(at::equal(kept.at(0), first));
-    EXPECT_FALSE(at::equal(kept.at(1), first));
-  });
-}
-
-TEST(LinearTest, WhoAsksForTheGradientItselfMayKeepIt) {
-  run_ranks(2, [](Rank& rank) {
-    OneLayer one(rank, linear);
-    const auto gradient = [&](double phase) {
-      return torch::autograd::grad({one.layer(batch({6, 24}, phase)).square().sum()},
-                                   {one.layer->weight})
-          .front();
-    };
-    const at::Tensor first = gradient(1);
-    const at::Tensor copy = first.clone();
-    one.layer(batch({6, 24}, 2)).square().sum().backward();
-    EXPECT_TRUE(at::equal(first, copy));
-  });
-}
-
 TEST(LinearTest, GradientsHaveGradients) {
   run_ranks(2, [](Rank& rank) {
     std::vector<at::Tensor> results;
@@ -362,28 +190,6 @@ TEST(LinearTest, ABackwardThroughAFreedGraphSaysSo) {
   });
 }
 
-TEST(LinearTest, GradientsInAnotherDtypeThanTheReductionsAreCopied) {
-  run_ranks(2, [](Rank& rank) {
-    for (const std::optional<at::ScalarType> reduce :
-         {std::optional(at::kFloat), std::optional<at::ScalarType>()}) {
-      std::vector<at::Tensor> results;
-      for (const LinearCall call : {LinearCall{linear}, LinearCall{aten_linear}}) {
-        Unit<Layer> layer(std::make_shared<Layer>(24, 40, true, call));
-        FullyShardOptions options;
-        options.mesh = rank.mesh;
-        options.mp_policy.param_dtype = at::kBFloat16;
-        options.mp_policy.reduce_dtype = reduce;
-        const FSDPModule root = fully_shard(layer.ptr(), options);
-        layer(batch({6, 24})).square().sum().backward();
-        results.push_back(root.sharded_gradients()[0].local.clone());
-        EXPECT_EQ(runtime_counters(root).moved_gradients,
-                  call == LinearCall{linear} && !reduce ? 1 : 2);
-      }
-      EXPECT_TRUE(at::equal(results[0], results[1]));
-    }
-  });
-}
-
 TEST(LinearTest, FollowsAutocast) {
   run_ranks(2, [](Rank& rank) {
     std::vector<at::Tensor> results;
@@ -402,7 +208,7 @@ TEST(LinearTest, FollowsAutocast) {
 }
 
 TEST(LinearTest, WithoutShardingItIsAtens) {
-  Layer layer(24, 40, true, linear);
+  LinearLayer layer(24, 40, true, linear);
   const at::Tensor output = layer.forward(batch({6, 24}));
   EXPECT_NE(output.grad_fn()->name(), "FsdpLinearBackward");
   output.square().sum().backward();

@@ -72,6 +72,27 @@ TEST(RefusedStateTest, UndefinedTensorsAndShardsOfBuffers) {
       {"toy.gain: the tensor given is undefined", "norm.shift: a shard is given"});
 }
 
+// What stands before it in the dict has been copied by the time that it is come to.
+TEST(RefusedStateTest, TensorsWithoutDataAndSparseOnes) {
+  const auto on_meta = [](const ModelStateDict& dict) {
+    return with(dict, "norm.weight",
+                at::zeros({15}, at::TensorOptions(at::kFloat).device(at::kMeta)));
+  };
+  expect_refused(on_meta, {"norm.weight: the tensor given is on the meta device and has no data"});
+  expect_refused(
+      [](const ModelStateDict& dict) {
+        auto shard = std::get<LocalShard>(dict["norm.weight"]);
+        shard.local = shard.local.to(at::kMeta);
+        return with(dict, "norm.weight", shard);
+      },
+      {"norm.weight: the tensor given is on the meta device"}, /*of_shards=*/true);
+  expect_refused(
+      [](const ModelStateDict& dict) {
+        return with(dict, "norm.weight", std::get<at::Tensor>(dict["norm.weight"]).to_sparse());
+      },
+      {"norm.weight: the tensor given is Sparse, expected a dense one"});
+}
+
 TEST(RefusedStateTest, ShardsOfAnotherNumberOfRanks) {
   expect_refused(
       [](const ModelStateDict& dict) {
@@ -137,15 +158,17 @@ TEST(RefusedStateTest, OptionsThatDoNotGoTogetherOrDiffer) {
   });
 }
 
-// A tensor without data has all that is asked for before the first is sent.
+// What a FakeTensor is: all that is asked of it before the first is sent, and no data.
 TEST(RefusedStateTest, WhoCannotGoOnInTheMiddleEndsTheWorld) {
   run_ranks(2, [](Rank& rank) {
     Stateful setup = make_stateful(rank);
-    ModelStateDict dict = whole_dict();
-    at::Tensor& anchor = std::get<at::Tensor>(dict["anchor"]);
-    anchor = anchor.to(at::kMeta);
+    const ModelStateDict dict = whole_dict();
+    std::get<at::Tensor>(dict["anchor"])
+        .storage()
+        .unsafeGetStorageImpl()
+        ->release_data_and_set_meta_custom_data_ptr_error_msg_("the data is gone");
     const std::string said = refusal([&] { set_model_state_dict(setup.root, dict, kFromRank0); });
-    EXPECT_NE(said.find("meta tensor"), std::string::npos) << said;
+    EXPECT_NE(said.find("the data is gone"), std::string::npos) << said;
     EXPECT_EQ(said.find("rank 0 cannot go on") != std::string::npos, rank.rank == 1) << said;
   });
 }
@@ -186,6 +209,64 @@ TEST(RefusedStateTest, OptimizersThatAreNotKnownOrOfAnotherModel) {
                 get_optimizer_state_dict(block, whole);
               }).find("which the model has not; pass the model whose handle AdamW was made with"),
               std::string::npos);
+  });
+}
+
+// Rank 1's alone; also where rank 0, whose optimizer is whole, says what is loaded.
+TEST(RefusedStateTest, StatesOfAFailedStepCannotStay) {
+  for (const StateDictOptions options :
+       {StateDictOptions{.full_state_dict = true, .strict = false},
+        StateDictOptions{.full_state_dict = true, .strict = false, .broadcast_from_rank0 = true}}) {
+    run_ranks(2, [options](Rank& rank) {
+      Stateful setup = make_stateful(rank);
+      set_model_state_dict(setup.root, whole_dict());
+      AdamW optimizer(setup.root, {});
+      loss(setup, 0, rank.rank).backward();
+      optimizer.step();
+      OptimizerStateDict dict = get_optimizer_state_dict(setup.root, optimizer, kWhole);
+      std::erase(dict.param_groups[0].params, "toy.gain");  // its state stays
+      dict.param_groups[0].options["lr"] = 0.5;
+      for (const auto& state : dict.state["toy.block0.down"]) {
+        std::get<at::Tensor>(state.value()).add_(1);
+      }
+      if (rank.rank == 1) {  // whose second moments cannot be written
+        for (const LocalShard& part : optimizer.exp_avg_sq()) {
+          part.local.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
+        }
+        EXPECT_THROW(optimizer.step(), c10::Error);
+      }
+      const auto moments = [&optimizer] {
+        std::vector<at::Tensor> copies;
+        for (const LocalShard& part : optimizer.exp_avg()) {
+          if (part.fqn == "toy.block0.down") {
+            copies.push_back(part.local.clone());
+          }
+        }
+        return copies.at(0);
+      };
+      const at::Tensor before = moments();
+      const std::string said =
+          refusal([&] { set_optimizer_state_dict(setup.root, optimizer, dict, options); });
+      EXPECT_NE(said.find("toy.gain, which the dict has not, cannot stay: "), std::string::npos)
+          << said;
+      EXPECT_NE(said.find("a step has failed in the middle"), std::string::npos) << said;
+      EXPECT_EQ(said.find("rank 1: ") != std::string::npos, rank.rank == 0) << said;
+      EXPECT_TRUE(at::equal(moments(), before));
+      EXPECT_EQ(optimizer.options().lr, AdamWOptions().lr);
+    });
+  }
+}
+
+TEST(RefusedStateTest, RanksThatReadOtherOptionsAreRefused) {
+  run_ranks(2, [](Rank& rank) {
+    Stateful setup = make_stateful(rank);
+    AdamW optimizer(setup.root, {});
+    OptimizerStateDict dict = get_optimizer_state_dict(setup.root, optimizer, kWhole);
+    dict.param_groups[0].options["lr"] = 0.5 + static_cast<double>(rank.rank);
+    const std::string said =
+        refusal([&] { set_optimizer_state_dict(setup.root, optimizer, dict); });
+    EXPECT_NE(said.find("ranks 0 and 1 differ"), std::string::npos) << said;
+    EXPECT_EQ(optimizer.options().lr, AdamWOptions().lr);
   });
 }
 

@@ -96,6 +96,21 @@ TEST_F(GivenScriptTest, OfAllWorkersAreProgramsOrNone) {
   EXPECT_NE(status.message().find("--no-python"), std::string::npos) << status;
 }
 
+TEST_F(GivenScriptTest, IsStartedAsWhatItIs) {
+  LaunchPlan plan;
+  plan.nproc_per_node = 2;
+  File("train_0", kElf, 0700);
+  plan.program = {folder_ + "/train_0"};
+  EXPECT_EQ(KindStarted(plan), ProgramKind::kExecutable);
+  plan.program_kind = ProgramKind::kPythonModule;
+  EXPECT_EQ(KindStarted(plan), ProgramKind::kPythonModule);
+  plan.program_kind = ProgramKind::kPythonScript;
+  plan.program = {folder_ + "/train_$local_rank"};
+  EXPECT_EQ(KindStarted(plan), ProgramKind::kPythonScript);  // one is not there
+  File("train_1", kElf, 0700);
+  EXPECT_EQ(KindStarted(plan), ProgramKind::kExecutable);
+}
+
 // Of a pipe, such as bash's <(...), what is read here would be missing to Python.
 TEST_F(GivenScriptTest, ThatIsAPipeIsNotRead) {
   const std::string pipe = folder_ + "/pipe";
