@@ -1,0 +1,236 @@
+// A model that is larger than the memory that a rank may use: made without memory, trained with
+// AdamW and saved. What "the model" is: parameters, gradients and AdamW's state, 16 bytes for each
+// parameter in float32. Measured is the proportional set size (PSS), in which memory that ranks
+// share counts once, in equal parts: the most of it at any time beyond that of a rank that has
+// trained a model of no size.
+
+#include <fsdp/clip_grad.h>
+#include <fsdp/device_mesh.h>
+#include <fsdp/initialize.h>
+#include <fsdp/optim.h>
+#include <fsdp/process_group.h>
+#include <fsdp/state_dict.h>
+#include <fsdp/unit.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/comm/ranks.h"
+#include "tests/unit/fsdp_runtime/engine/rank_processes.h"
+
+namespace fsdp::testing {
+namespace {
+
+constexpr int64_t kRanks = 4;
+constexpr int64_t kWidth = 512;
+constexpr int64_t kBlocks = 40;
+constexpr int64_t kModelBytes = 16 * kBlocks * (kWidth * kWidth + kWidth);
+
+int64_t pss_now() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  std::string line;
+  while (std::getline(rollup, line)) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t kilobytes = 0;
+    if (words >> name >> kilobytes && name == "Pss:") {
+      return kilobytes * 1024;
+    }
+  }
+  TORCH_CHECK(false, "no Pss in /proc/self/smaps_rollup");
+}
+
+/// The most that this process has had. What is between two looks it can miss, so a test must not
+/// need it to see something.
+class PeakPss {
+ public:
+  PeakPss()
+      : watcher_([this] {
+          while (!has_ended_) {
+            look();
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+        }) {}
+  ~PeakPss() { end(); }
+  PeakPss(const PeakPss&) = delete;
+  PeakPss& operator=(const PeakPss&) = delete;
+
+  void look() {
+    const int64_t now = pss_now();
+    int64_t most = most_;
+    while (now > most && !most_.compare_exchange_weak(most, now)) {
+    }
+  }
+  int64_t end() {
+    has_ended_ = true;
+    if (watcher_.joinable()) {
+      watcher_.join();
+    }
+    return most_;
+  }
+
+ private:
+  std::atomic<int64_t> most_{0};
+  std::atomic<bool> has_ended_{false};
+  std::thread watcher_;
+};
+
+struct Block : torch::nn::Module {
+  explicit Block(int64_t width) : linear(width, width) { register_module("linear", linear); }
+  at::Tensor forward(at::Tensor x) {
+    if (at_forward) {
+      at_forward();
+    }
+    return x + linear(x).tanh();
+  }
+  torch::nn::Linear linear;
+  std::function<void()> at_forward;
+};
+
+struct Chain : torch::nn::Module {
+  Chain(int64_t length, int64_t width) {
+    for (int64_t i = 0; i < length; ++i) {
+      blocks.emplace_back(std::make_shared<Block>(width));
+      register_module("block" + std::to_string(i), blocks.back().ptr());
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const Unit<Block>& block : blocks) {
+      x = block(x);
+    }
+    return x;
+  }
+  std::vector<Unit<Block>> blocks;
+};
+
+struct Course {
+  friend void PrintTo(const Course& course, std::ostream* out) { *out << course.name; }
+
+  std::string name;
+  std::string backend;
+  bool is_on_disk = false;
+  double most = 0;  // of the model's bytes, on each rank
+};
+
+/// Two steps, and what rank 0 writes to `folder`, a unit at a time.
+void train_and_save(int64_t length, int64_t width, const FullyShardOptions& options,
+                    const std::string& folder, const std::function<void()>& look) {
+  torch::manual_seed(3);
+  auto model = deferred_init([&] { return Unit<Chain>(std::make_shared<Chain>(length, width)); });
+  std::vector<FSDPModule> units;
+  for (Unit<Block>& block : model->blocks) {
+    units.push_back(fully_shard(block.ptr(), options));
+    block->at_forward = look;
+  }
+  const FSDPModule root = fully_shard(model.ptr(), options);
+  materialize_module(model.ptr());
+  look();
+  AdamW optimizer(root, {.lr = 1e-2});
+  for (int64_t step = 0; step < 2; ++step) {
+    model(at::ones({4, width})).square().mean().backward();
+    look();
+    clip_grad_norm_(root, 1.0);
+    look();
+    optimizer.step();
+    look();
+    optimizer.zero_grad();
+  }
+  for (size_t i = 0; i < units.size(); ++i) {
+    const ModelStateDict dict =
+        get_model_state_dict(units[i], {.full_state_dict = true, .cpu_offload = true});
+    if (!dict.is_empty()) {
+      save(dict, folder + "/unit" + std::to_string(i) + ".pt");
+    }
+    look();
+  }
+}
+
+/// The peak beyond the beginning, in bytes.
+std::string run_rank(const Course& course, int64_t rank, int port, const std::string& folder) {
+  ProcessGroupOptions options;
+  options.backend = course.backend;
+  options.rank = rank;
+  options.world_size = kRanks;
+  options.master_port = port;
+  const std::shared_ptr<Collectives> world = init_process_group(options);
+  FullyShardOptions sharding{.mesh = init_device_mesh(c10::kCPU, {kRanks}, {"dp_shard"}, world)};
+  if (course.is_on_disk) {
+    sharding.offload_policy = DiskOffloadPolicy{folder};
+  }
+  train_and_save(/*length=*/2, /*width=*/16, sharding, folder, [] {});
+  world->barrier();
+  const int64_t before = pss_now();
+  world->barrier();
+  PeakPss peak;
+  train_and_save(kBlocks, kWidth, sharding, folder, [&peak] { peak.look(); });
+  const int64_t most = peak.end();
+  world->barrier();
+  return std::to_string(most - before);
+}
+
+/// What rank 0 has saved is there, and is no initial value.
+void expect_saved(const std::string& folder) {
+  torch::manual_seed(3);
+  const Chain initial(kBlocks, kWidth);
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    const ModelStateDict dict = load(folder + "/unit" + std::to_string(i) + ".pt");
+    const auto& weight = std::get<at::Tensor>(dict["linear.weight"]);
+    const at::Tensor& before = initial.blocks[static_cast<size_t>(i)]->linear->weight;
+    const double moved = (weight - before.detach()).abs().max().item<double>();
+    EXPECT_GT(moved, 1e-3) << "unit " << i;  // two steps of AdamW with a rate of 0.01
+    EXPECT_LT(moved, 0.03) << "unit " << i;
+  }
+}
+
+class OffloadMemoryTest : public ::testing::TestWithParam<Course> {};
+
+TEST_P(OffloadMemoryTest, PeakOfEachRankIsBelowItsBound) {
+  const Course& course = GetParam();
+  std::string folder = ::testing::TempDir() + "offload-memory-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  RankProcesses ranks(kRanks, /*are_apart=*/false,
+                      [&](int64_t rank, int port, const LinePipe& lines) {
+                        lines.write(run_rank(course, rank, port, folder));
+                      });
+  const auto store = serve_store();
+  ranks.begin(store->getPort());
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    const std::optional<std::string> line = ranks.read(std::chrono::minutes(2));
+    ASSERT_TRUE(line) << "a rank has said nothing";
+    ASSERT_NE(line->find_first_of("0123456789"), std::string::npos) << *line;
+    ASSERT_EQ(line->find("error"), std::string::npos) << *line;
+    const auto part = static_cast<double>(std::stoll(*line)) / static_cast<double>(kModelBytes);
+    RecordProperty("part_of_the_model_" + std::to_string(rank), std::to_string(part));
+    std::printf("%s: %.3f of %.1f MiB\n", course.name.c_str(), part,
+                static_cast<double>(kModelBytes) / (1 << 20));
+    EXPECT_LT(part, course.most);
+  }
+  expect_saved(folder);
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Courses, OffloadMemoryTest,
+                         ::testing::Values(Course{"in_memory", "shm", false, 0.6},
+                                           Course{"on_disk", "shm", true, 0.2},
+                                           Course{"on_disk_over_sockets", "gloo", true, 0.2}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fsdp::testing

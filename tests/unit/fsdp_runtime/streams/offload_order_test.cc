@@ -1,0 +1,139 @@
+// What orders copies between the host and a device, with CPUOffloadPolicy: the host's waits, on a
+// fake device. Nothing else does, so each is a race if it is left out.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/unit/fsdp_runtime/streams/training_case.h"
+
+namespace fsdp::testing {
+namespace {
+
+class OffloadOrderTest : public ::testing::Test {
+ protected:
+  void SetUp() override { device_.start(); }
+  void TearDown() override { device_.stop(); }
+
+  static Case offloaded(MixedPrecisionPolicy mp_policy = {}) {
+    Case test_case{.name = "offload"};
+    test_case.config.blocks = 4;
+    test_case.options.mp_policy = mp_policy;
+    test_case.options.offload_policy = CPUOffloadPolicy{};
+    return test_case;
+  }
+  void leave_out_waits_of_the_host() {
+    device_.leave_out_waits(
+        [](const FakeDevice::Wait& wait) { return wait.waiting == FakeDevice::kHost; });
+  }
+  void expect_race(const std::string& earlier, const std::string& later) const {
+    const bool is_found =
+        std::any_of(device_.races().begin(), device_.races().end(), [&](const auto& found) {
+          return found.first.earlier.find(earlier) != std::string::npos &&
+                 found.first.later.find(later) != std::string::npos;
+        });
+    EXPECT_TRUE(is_found) << "found only:\n" << device_.text_of_races();
+  }
+
+  FakeDevice& device_ = FakeDevice::get();
+};
+
+TEST_F(OffloadOrderTest, HostOwnsShardsGradientsAndOptimizerState) {
+  const Case test_case = offloaded();
+  Sharded setup = sharded_for(test_case);
+  AdamW optimizer(setup.root, {});
+  loss(setup.model, 0, 0).backward();
+  const auto expect_on_host = [this](const std::vector<LocalShard>& parts) {
+    for (const LocalShard& part : parts) {
+      if (part.local.defined() && part.local.numel() > 0) {
+        EXPECT_TRUE(device_.is_on_host(static_cast<const char*>(part.local.const_data_ptr())))
+            << part.fqn;
+      }
+    }
+  };
+  expect_on_host(setup.root.sharded_parameters());
+  expect_on_host(setup.root.sharded_gradients());
+  expect_on_host(optimizer.exp_avg());
+  expect_on_host(optimizer.exp_avg_sq());
+  setup.root.unshard();
+  EXPECT_FALSE(
+      device_.is_on_host(static_cast<const char*>(setup.model->embedding.const_data_ptr())));
+}
+
+// Copies go beside compute, and the host is behind all of them only where a backward ends.
+TEST_F(OffloadOrderTest, HostWaitsInNoForwardAndAtTheEndOfABackward) {
+  train(offloaded(), 3);
+  bool waits_in_backward = false;
+  for (const FakeDevice::Wait& wait : device_.waits()) {
+    if (wait.waiting == FakeDevice::kHost) {
+      EXPECT_EQ(wait.phase, "backward");
+      waits_in_backward = true;
+    }
+  }
+  EXPECT_TRUE(waits_in_backward);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+TEST_F(OffloadOrderTest, HostReadsGradientsWhenTheyHaveArrived) {
+  leave_out_waits_of_the_host();
+  train(offloaded(), 1);
+  expect_race("copy_ on a reduce lane in backward", "of the host in clipping");
+}
+
+TEST_F(OffloadOrderTest, HostAddsGradientsWhenTheyHaveArrived) {
+  leave_out_waits_of_the_host();
+  Case test_case = offloaded();
+  test_case.microbatches = 2;
+  test_case.reduces_each_in_its_row = true;
+  train(test_case, 1);
+  expect_race("copy_ on a reduce lane in backward", "add_ of the host in backward");
+}
+
+TEST_F(OffloadOrderTest, HostWritesShardsWhenTheDeviceHasReadThem) {
+  leave_out_waits_of_the_host();
+  train(offloaded(), 2);
+  expect_race("copy_ on a gather lane in backward", "of the host in the optimizer");
+}
+
+TEST_F(OffloadOrderTest, ADeviceCastsWhatItGathers) {
+  leave_out_waits_of_the_host();
+  train(offloaded({at::kBFloat16, at::kFloat, std::nullopt}), 2);
+  expect_race("copy_ on a gather lane in backward", "of the host in the optimizer");
+}
+
+/// Writes the shards behind an evaluation, which is allowed without prepare_to_write().
+void evaluate_and_write(const Case& test_case, FakeDevice& device) {
+  Sharded setup = sharded_for(test_case);
+  device.set_phase("evaluation");
+  const at::NoGradGuard no_grad;
+  loss(setup.model, 0, 0);
+  device.set_phase("writing");
+  for (const LocalShard& shard : setup.root.sharded_parameters()) {
+    shard.local.mul_(0.5);
+  }
+}
+
+TEST_F(OffloadOrderTest, ShardsMayBeWrittenBehindAnEvaluation) {
+  evaluate_and_write(offloaded(), device_);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+TEST_F(OffloadOrderTest, WithoutAWaitThatIsARace) {
+  leave_out_waits_of_the_host();
+  evaluate_and_write(offloaded(), device_);
+  expect_race("copy_ on a gather lane in evaluation", "mul_ of the host in writing");
+}
+
+TEST_F(OffloadOrderTest, PrepareToWriteWaitsForAGatherThatNobodyHasUsed) {
+  Sharded setup = sharded_for(offloaded());
+  device_.set_phase("gathering");
+  setup.root.unshard_async();
+  setup.root.prepare_to_write();
+  device_.set_phase("writing");
+  setup.root.sharded_parameters()[0].local.mul_(0.5);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+}  // namespace
+}  // namespace fsdp::testing
