@@ -1,6 +1,7 @@
 #include "fsdp_runtime/plan/memory_plan.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 
 namespace fsdp::plan {
@@ -18,19 +19,46 @@ int64_t bytes_of(const CountBySize& slots) {
   return bytes;
 }
 
-/// The slots of each unit that gives them back, in execution order.
-std::vector<CountBySize> slots_by_unit(const std::vector<GroupMemory>& groups) {
-  std::vector<CountBySize> units;
+bool copies_out(const GroupMemory& group) { return group.copied_numel > 0; }
+
+/// Of the parameters when they are whole; 0 if that takes no memory.
+int64_t whole_bytes(const GroupMemory& group) {
+  if (group.has_parameters_in_place || (group.is_windowed && !copies_out(group))) {
+    return 0;
+  }
+  return (copies_out(group) ? group.copied_numel : group.numel) * group.compute_bytes;
+}
+
+/// Slots that a unit gives back.
+struct UnitSlots {
+  CountBySize gathered;    // from when it is gathered
+  CountBySize copied_out;  // from when it is used; what it has been gathered to is given back then
+};
+
+/// In execution order.
+std::vector<UnitSlots> slots_by_unit(const std::vector<GroupMemory>& groups) {
+  std::vector<UnitSlots> units;
   for (size_t i = 0; i < groups.size(); ++i) {
     if (i == 0 || groups[i].unit != groups[i - 1].unit) {
       units.emplace_back();
     }
     const GroupMemory& group = groups[i];
-    if (!group.is_windowed && !group.has_parameters_in_place && !group.stays_gathered) {
-      units.back()[group.numel * group.compute_bytes] += 1;
+    if (copies_out(group) && !group.is_windowed) {
+      units.back().gathered[group.numel * group.compute_bytes] += 1;
+    }
+    if (whole_bytes(group) > 0 && !group.stays_gathered) {
+      UnitSlots& unit = units.back();
+      (copies_out(group) ? unit.copied_out : unit.gathered)[whole_bytes(group)] += 1;
     }
   }
   return units;
+}
+
+CountBySize larger_counts(CountBySize a, const CountBySize& b) {
+  for (const auto& [size, count] : b) {
+    a[size] = std::max(a[size], count);
+  }
+  return a;
 }
 
 // The unit in use and the prefetched one need slots at the same time: the next in forward, the one
@@ -38,20 +66,23 @@ std::vector<CountBySize> slots_by_unit(const std::vector<GroupMemory>& groups) {
 int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   int64_t bytes = 0;
   for (const GroupMemory& group : groups) {
-    if (group.is_windowed || group.has_parameters_in_place) {
-      continue;
-    }
-    const int64_t whole = group.numel * group.compute_bytes;
+    const int64_t whole = whole_bytes(group);
     bytes += group.stays_gathered ? whole : 0;
     bytes += group.part_ranks > 0 ? whole / group.part_ranks : 0;
   }
   CountBySize most;
-  CountBySize previous;
-  for (const CountBySize& unit : slots_by_unit(groups)) {
-    for (const auto& [size, count] : unit) {
-      const auto found = previous.find(size);
-      most[size] = std::max(most[size], count + (found == previous.end() ? 0 : found->second));
+  UnitSlots previous;
+  for (const UnitSlots& unit : slots_by_unit(groups)) {
+    CountBySize both;
+    for (const UnitSlots* one : std::initializer_list<const UnitSlots*>{&unit, &previous}) {
+      for (const auto& [size, count] : one->gathered) {
+        both[size] += count;
+      }
     }
+    for (const auto& [size, count] : larger_counts(unit.copied_out, previous.copied_out)) {
+      both[size] += count;
+    }
+    most = larger_counts(most, both);
     previous = unit;
   }
   return bytes + bytes_of(most);
@@ -81,7 +112,7 @@ MemoryPlan plan_memory(const std::vector<GroupMemory>& groups) {
   for (const GroupMemory& group : groups) {
     const int64_t shard = shard_numel(group) * group.master_bytes;
     plan.shard_bytes += shard;
-    if (group.is_windowed && group.compute_bytes != group.master_bytes) {
+    if (group.is_windowed && !copies_out(group) && group.compute_bytes != group.master_bytes) {
       plan.shard_bytes += shard_numel(group) * group.compute_bytes;
     }
     if (group.is_trainable) {

@@ -15,7 +15,8 @@ inline constexpr int64_t kReducedSlotsPerSize = 3;
 /// Input of plan_memory for one group. Groups are given in execution order.
 struct GroupMemory {
   int64_t unit = 0;             // groups of one unit follow each other, and are gathered together
-  int64_t numel = 0;            // of the whole group, padding included
+  int64_t numel = 0;            // of the whole group as it is gathered, padding included
+  int64_t copied_numel = 0;     // of the memory that it is copied out to; 0: it is not
   int64_t ranks = 1;            // that divide the group
   int64_t master_bytes = 4;     // per element of the shard
   int64_t compute_bytes = 4;    // per element of the gathered parameters
