@@ -89,9 +89,9 @@ TEST(PlacedOptimTest, NormsAreOfAllRanksAndPaddingIsNone) {
     Sharded chunked = make(rank, placed_toy(), by_matrices());
     loss(flat.model, 0, rank.rank).backward();
     loss(chunked.model, 0, rank.rank).backward();
-    const double expected = clip_grad_norm_(flat.root, 0.5).item<double>();
-    EXPECT_NEAR(clip_grad_norm_(chunked.root, 0.5).item<double>(), expected, 1e-6 * expected);
-    EXPECT_NEAR(get_total_norm(chunked.root).item<double>(), 0.5, 1e-5);
+    const double expected = clip_grad_norm_(flat.root, 0.1).item<double>();
+    EXPECT_NEAR(clip_grad_norm_(chunked.root, 0.1).item<double>(), expected, 1e-6 * expected);
+    EXPECT_NEAR(get_total_norm(chunked.root).item<double>(), 0.1, 1e-5);
     for (const FSDPModule& unit : chunked.root.units()) {
       for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
         for (const plan::Range& gap : plan::padding_of_rank(group->store().layout(), rank.rank)) {
@@ -114,7 +114,7 @@ TEST(PlacedOptimTest, AScalerSkipsWhatOverflowsOnOneRank) {
         scaler.scale(loss(setup.model, step, rank.rank)).backward();
         if (step == 1 && rank.rank == 2) {
           for (const LocalShard& gradient : setup.root.sharded_gradients()) {
-            if (gradient.fqn == "block1.up") {
+            if (gradient.local.defined()) {  // of some parameters it has nothing
               gradient.local.fill_(INFINITY);
             }
           }
