@@ -53,6 +53,18 @@ fsdp::ReshardAfterForward reshard_of(const json& value) {
                             : fsdp::ReshardAfterForward(value.get<int64_t>());
 }
 
+fsdp::ShardPlacementFn placement_of(const nlohmann::json& dims) {
+  return [dims](const std::string& fqn,
+                const at::Tensor& /*parameter*/) -> std::optional<fsdp::ShardPlacement> {
+    for (const auto& [suffix, dim] : dims.items()) {
+      if (fqn.ends_with(suffix)) {
+        return fsdp::ShardPlacement{dim.get<int64_t>()};
+      }
+    }
+    return std::nullopt;
+  };
+}
+
 fsdp::StateDictOptions state_options(const json& options) {
   return {.full_state_dict = options.value("full", false),
           .cpu_offload = options.value("cpu_offload", false),

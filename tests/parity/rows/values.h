@@ -17,6 +17,8 @@ at::ScalarType dtype_of(const std::string& name);
 fsdp::MixedPrecisionPolicy policy_of(const nlohmann::json& policy);
 /// Of a bool or a number of ranks.
 fsdp::ReshardAfterForward reshard_of(const nlohmann::json& value);
+/// Of {end of a parameter's name: dimension}.
+fsdp::ShardPlacementFn placement_of(const nlohmann::json& dims);
 /// Of {"full": bool, "cpu_offload": bool, "broadcast_from_rank0": bool}.
 fsdp::StateDictOptions state_options(const nlohmann::json& options);
 
