@@ -67,6 +67,26 @@ class FSDP_API UnshardHandle {
   std::shared_ptr<ModuleState> state_;
 };
 
+/// Takes back what has been registered: torch.utils.hooks.RemovableHandle. Cheap to copy; dropping
+/// it removes nothing.
+class FSDP_API RemovableHandle {
+ public:
+  /// Of nothing.
+  RemovableHandle() = default;
+  /// For libfsdp's own parts.
+  explicit RemovableHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  /// From the next backward on. No-op if it has been removed, or its module is gone. Thread: the
+  /// rank's, outside of backward.
+  void remove() {
+    if (const std::function<void()> remove = std::exchange(remove_, nullptr)) {
+      remove();
+    }
+  }
+
+ private:
+  std::function<void()> remove_;
+};
+
 /// Handle of a sharded module, with the methods of FSDP2's FSDPModule. Cheap to copy. It keeps what
 /// the unit knows alive, but not the module.
 ///
@@ -116,6 +136,41 @@ class FSDP_API FSDPModule {
   /// last collective's lane, of which units on different meshes have different ones, at the same
   /// time. CUDA: the caller's, with the lane's stream as the current one.
   void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) const;
+  /// PyTorch's Tensor.register_post_accumulate_grad_hook on all parameters of this unit, and of
+  /// nested units when `recurse`: in a backward, `hook(fqn, parameter)` is called with each
+  /// parameter that has a gradient, as soon as its unit has been reduced, while backward goes on
+  /// with others. `parameter` is that of parameters(), with the reduced gradient in `.grad`; it may
+  /// be written, as by an optimizer of its own:
+  ///
+  /// ```cpp
+  /// std::map<std::string, torch::optim::AdamW> optimizers;
+  /// for (const auto& [fqn, parameter] : sharded.named_parameters()) {
+  ///   optimizers.emplace(fqn, torch::optim::AdamW({parameter}, options));
+  /// }
+  /// sharded.register_post_accumulate_grad_hook([&](const std::string& fqn, at::Tensor) {
+  ///   optimizers.at(fqn).step();
+  ///   optimizers.at(fqn).zero_grad();
+  /// });
+  /// ```
+  ///
+  /// Where all gradients of a unit have been set to None by its hooks, their memory goes to units
+  /// that come later: never more than two units have gradients. Kept ones stay what they are. For
+  /// fsdp::AdamW see apply_optimizer_in_backward().
+  ///
+  /// Micro batches: not called where nothing is reduced (set_requires_gradient_sync, and
+  /// set_requires_all_reduce with copies), and for set_is_last_backward(false) behind the last,
+  /// with the sum. Gradients are not there for what needs those of all units at the end of the
+  /// backward, such as clip_grad_norm_() or GradScaler. A unit that backward comes to again after
+  /// that is an error: its gradient was not complete.
+  ///
+  /// All ranks register the same hooks; each unit costs one more exchange of a few bytes. What a
+  /// hook throws is thrown at the end of the backward, whose other units are reduced all the same.
+  /// Thread: the one that runs the backward; CUDA: on its current stream, behind the reduction.
+  /// Without grad mode. The units keep the hook, which must not keep a handle of them. Errors:
+  /// TORCH_CHECK in a backward, and on an empty hook.
+  RemovableHandle register_post_accumulate_grad_hook(
+      std::function<void(const std::string& fqn, at::Tensor parameter)> hook,
+      bool recurse = true) const;
   /// As FullyShardOptions::reshard_after_forward, from the next forward on. With an integer that
   /// makes groups of neighbours, all ranks call it, and it blocks the host. Errors: TORCH_CHECK if
   /// an integer does not divide the number of ranks.
@@ -182,14 +237,15 @@ class FSDP_API FSDPModule {
   /// ```
   ///
   /// This rank's parts of all parameters under this unit, nested units included, in registration
-  /// order of the root, as flat leaves of autograd: [elements that this rank holds], which may be
-  /// none, in the parameters' own dtypes. After backward each has this rank's part of the gradient
+  /// order of the root, as leaves of autograd: flat, [elements that this rank holds], or, where a
+  /// shard_placement_fn has divided them, in the shape of this rank's chunk. There may be none of
+  /// them; in the parameters' own dtypes. After backward each has this rank's part of the gradient
   /// in `.grad`, reduced over all ranks, or none if no rank has used the parameter. step() updates
   /// the shards. Set to None by zero_grad(), gradients begin anew; zeroed in place, or kept, they
-  /// are added to. So it is right for what computes element by element. What needs norms of whole
-  /// tensors or gradients (LAMB, clip_grad_norm_ of torch::nn::utils) sees a part only: use
-  /// fsdp::clip_grad_norm_. To be written between the end of a backward and the next forward, as
-  /// sharded_parameters(); the same tensors each time.
+  /// are added to. So it is right for what computes element by element, and along dimensions that
+  /// are not divided. What needs norms of whole tensors or gradients (LAMB, clip_grad_norm_ of
+  /// torch::nn::utils) sees a part only: use fsdp::clip_grad_norm_. To be written between the end
+  /// of a backward and the next forward, as sharded_parameters(); the same tensors each time.
   std::vector<at::Tensor> parameters() const;
   /// The same with their names, for groups with options of their own.
   std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
@@ -267,11 +323,11 @@ class FSDP_API FSDPModule {
 /// default_process_group()), on a mesh with more than two axes, on an already
 /// sharded module or one inside a module that was sharded before it, on one around units that have
 /// a root outside it or have run already, on a parameter that is 0-dim, non-contiguous, not a leaf
-/// or on another device than the mesh's group, on one whose gradient would be reduced in a dtype
-/// that no group can, on a parameter shared with a unit that is sharded separately (names both), on
-/// a container without forward (torch::nn::ModuleList, ModuleDict), on a
-/// reshard_after_forward that does not divide the number of ranks, and on a limit below 1. Nothing
-/// has changed then.
+/// or on another device than the mesh's group (with an offload_policy: than the CPU), on one whose
+/// gradient would be reduced in a dtype that no group can, on a parameter shared with a unit that
+/// is sharded separately (names both), on a container without forward (torch::nn::ModuleList,
+/// ModuleDict), on a reshard_after_forward that does not divide the number of ranks, and on a limit
+/// below 1. Nothing has changed then.
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options = {});
 
@@ -300,6 +356,15 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<M>& module,
                        const FullyShardOptions& options = {}) {
   return fully_shard(std::shared_ptr<torch::nn::Module>(module.ptr()), options);
 }
+
+/// FSDP2's share_comm_ctx, for several roots that take turns, such as the stages of a pipeline on
+/// this rank: they gather and reduce in the same memory, which one uses while the others rest. The
+/// lanes, or streams, of a group are shared anyway. For good. runtime_counters() of each then
+/// counts the memory of all. Thread: the rank's. Local.
+///
+/// Errors: TORCH_CHECK on a handle that is empty or of no root, while a unit is gathered or has
+/// gradients that have not been reduced, and unless all are on one device and group.
+FSDP_API void share_comm_ctx(const std::vector<FSDPModule>& roots);
 
 /// The handle of a module that fully_shard() was called with; an empty handle otherwise. Local.
 FSDP_API FSDPModule fsdp_module(const torch::nn::Module& module);

@@ -12,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <variant>
 #include <vector>
 
 namespace torch::nn {
@@ -39,7 +41,53 @@ struct FSDP_API MixedPrecisionPolicy {
   /// float16 with parameters in float32. For a module that is a unit, its own policy says it.
   /// Null: none.
   std::function<bool(const torch::nn::Module& module)> keeps_dtype = nullptr;
+  /// Of the floating-point buffers of the unit, which are cast in place when it runs, and stay so:
+  /// FSDP1's MixedPrecision.buffer_dtype. State dicts have them in their own dtypes, with the
+  /// values that the casts have left. Unset: no cast.
+  std::optional<at::ScalarType> buffer_dtype = std::nullopt;
+  /// true: in eval mode (torch::nn::Module::eval() of the unit's module) forward computes in the
+  /// parameters' own dtype, with buffers in theirs, and arguments are not cast: FSDP1's
+  /// FSDP_USE_FULL_PREC_IN_EVAL. Gradients, where there are any, are reduced in reduce_dtype all
+  /// the same. With grad mode, backward comes before the module runs in the other mode again. A
+  /// gather then takes memory for the parameters in that dtype.
+  bool full_precision_in_eval = false;
 };
+
+/// FSDP2's CPUOffloadPolicy: a unit's shards, their gradients and the optimizer's state are in the
+/// host's memory, and the optimizer's step runs on the CPU. A gather copies this rank's shard to
+/// the device first, on the gather lane's stream, and a reduction copies its result to the host
+/// behind it, on the reduce lane's. Backward ends when all gradients have arrived, which the host
+/// waits for. A gradient that is added to is added on the host.
+///
+/// Parameters, or unmaterialized ones, are on the CPU when the module is sharded; its buffers are
+/// moved to the mesh's device, where forward runs. Shards and gradients, as handles give them, are
+/// on the CPU. On a mesh of the CPU there is nothing to copy, and the policy is without effect.
+struct FSDP_API CPUOffloadPolicy {
+  /// Page-locked memory, which the device copies without the host's help, beside compute. false:
+  /// such memory is scarce here, and the host waits for copies of gradients.
+  bool pin_memory = true;
+};
+
+/// As CPUOffloadPolicy, but in files that are mapped into memory, so that a model can be larger
+/// than the memory that a rank may use: shards, gradients and the state of fsdp::AdamW, which
+/// updates them in portions. After each use (a gather, a reduction, a portion of the optimizer's
+/// step, a copy for a state dict) what has changed is written out and the pages are given back. In
+/// memory are the units that are gathered, and their gradients until these are reduced. Optimizers
+/// of torch::optim keep their own state in memory.
+///
+/// The space is allocated when the module is sharded, and when AdamW is made. Files have no name
+/// once they are open, so that nothing is left behind however the process ends. Ranks do not read
+/// each other's shards in place: they gather by copies. On a device copies block the host.
+///
+/// Errors, of fully_shard() and AdamW: c10::Error with what the file was for, the folder, and the
+/// bytes that were wanted and are free, if there is no room; and if a file cannot be made there.
+struct FSDP_API DiskOffloadPolicy {
+  /// An existing folder of a local disk, which ranks may share. One in memory (tmpfs) saves none.
+  std::string folder;
+};
+
+/// FSDP2's OffloadPolicy, `{}`: none; CPUOffloadPolicy{} or DiskOffloadPolicy{folder}.
+using OffloadPolicy = std::variant<std::monostate, CPUOffloadPolicy, DiskOffloadPolicy>;
 
 /// What becomes of a unit's gathered parameters between its forward and its backward: FSDP2's
 /// `reshard_after_forward: bool | int`. Made from a bool or from an integer:
@@ -80,6 +128,23 @@ class FSDP_API ReshardAfterForward {
   std::optional<int64_t> ranks_;
 };
 
+/// DTensor's `Shard(dim)`: a parameter is divided along one of its dimensions, as torch.chunk does.
+/// Each rank has ceil(n / ranks) of the n indices, later ranks fewer or none.
+struct FSDP_API ShardPlacement {
+  int64_t dim = 0;  ///< From -d to d - 1 for a parameter of d dimensions; negative: from the last.
+};
+
+/// FSDP2's shard_placement_fn: how a parameter is to be divided. `fqn`: its name below the module,
+/// with the place in the list before it if several modules are one unit. `parameter` may be
+/// unmaterialized: of use are its shape and dtype. None, as FSDP2's None: `Shard(0)`.
+using ShardPlacementFn = std::function<std::optional<ShardPlacement>(const std::string& fqn,
+                                                                     const at::Tensor& parameter)>;
+
+/// `Shard(dim)` for every parameter. Errors: as of the function that it returns, by fully_shard().
+inline ShardPlacementFn shard_on_dim(int64_t dim) {
+  return [dim](const std::string&, const at::Tensor&) { return ShardPlacement{dim}; };
+}
+
 /// When backward issues the all-gather of the unit that it will come to next: FSDP1's
 /// BackwardPrefetch.
 enum class BackwardPrefetch {
@@ -104,7 +169,25 @@ struct FSDP_API FullyShardOptions {
   /// true: free after forward and gather again in backward (FULL_SHARD). false: keep until after
   /// backward. An integer: see ReshardAfterForward. Unset: true for every unit but the root.
   std::optional<ReshardAfterForward> reshard_after_forward = std::nullopt;
+  /// Null: the unit's parameters are one flat range, and each rank has an equal part of it, of some
+  /// parameters, and of parts of rows; what is gathered is the parameters, without a copy. Not
+  /// null: each parameter is divided along a dimension, as FSDP2 and DTensor do, for optimizers
+  /// that need whole rows or a rank's part of each matrix (Muon, Shampoo):
+  ///
+  /// ```cpp
+  /// fsdp::fully_shard(block, {.mesh = mesh, .shard_placement_fn = fsdp::shard_on_dim(0)});
+  /// ```
+  ///
+  /// FSDPModule::parameters() then have the shapes of DTensor's local tensors, [rows, ...]. A
+  /// gather copies the parameters out of what the ranks have sent, which takes memory of its own
+  /// meanwhile, and gradients are copied in before they are reduced; a unit of one parameter along
+  /// dimension 0 needs neither. Shards are padded to the same size on all ranks. Called once for
+  /// each parameter by fully_shard(), with the same result on all ranks, of those that hold copies
+  /// too. Errors, before anything has changed, as FSDP2's: TORCH_CHECK on a dimension that the
+  /// parameter does not have, and on one other than the first that does not divide evenly.
+  ShardPlacementFn shard_placement_fn = nullptr;
   MixedPrecisionPolicy mp_policy = {};  ///< As it is: everything in the parameters' own dtypes.
+  OffloadPolicy offload_policy = {};    ///< As it is: everything is on the mesh's device.
   /// Parameters of the module or of modules below it that stay what they are: they are not divided,
   /// a unit's handle does not list them, and their gradients are this rank's own, in `.grad`. It is
   /// the caller's to keep them equal on all ranks. Those that are not there are ignored, too.

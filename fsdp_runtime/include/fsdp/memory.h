@@ -15,8 +15,8 @@ namespace fsdp {
 /// @addtogroup observe
 /// @{
 
-/// What libfsdp holds for one unit on this rank, now. Bytes. Optimizer states, activations and
-/// buffers are not its.
+/// What libfsdp holds for one unit on this rank, now, wherever an offload policy keeps it. Bytes.
+/// Optimizer states, activations and buffers are not its.
 struct FSDP_API UnitMemory {
   std::string unit = {};  ///< Below the root: "layers.0"; "" of the root itself.
   int64_t whole = 0;      ///< All of its parameters, in their own dtypes: for comparison.

@@ -3,6 +3,7 @@
 #include <fsdp/fully_shard.h>
 #include <torch/nn/module.h>
 
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/engine/part_groups.h"
@@ -170,18 +171,16 @@ void FSDPModule::init_parameters(
     at::Tensor full =
         at::empty(param.group->store().shape(param.index), param.group->store().shard().options());
     init(param.fqn, full);
-    copy_part_of(full, part_of(param, param.group->store().shard()));
+    const LocalShard part = part_of(param, param.group->store().shard());
+    copy_part_of(full, part);
+    release_pages(part.local);
   }
 }
 
 at::Tensor FSDPModule::full_parameter(const std::string& fqn) const {
   for (const ParamRef& param : params_below(*checked(state_))) {
     if (param.fqn == fqn) {
-      const plan::ParamPlacement& place = param.group->store().layout().params[param.index];
-      return param.group->all_gather_copy()
-          .narrow(0, place.offset, place.numel)
-          .view(param.group->store().shape(param.index))
-          .clone();
+      return param.group->gathered_copy(param.index);
     }
   }
   TORCH_CHECK(false, "full_parameter: no parameter ", fqn, " below ", state_->module()->name());
@@ -193,6 +192,17 @@ std::vector<FSDPModule> FSDPModule::units() const {
     modules.emplace_back(unit);
   }
   return modules;
+}
+
+void share_comm_ctx(const std::vector<FSDPModule>& roots) {
+  for (const FSDPModule& root : roots) {
+    TORCH_CHECK(checked(root.state())->is_root(),
+                "share_comm_ctx: ", root.state()->module()->name(),
+                " is no root; pass the outermost modules that have been sharded");
+  }
+  for (const FSDPModule& root : roots) {
+    root.state()->context().share_slots(roots.front().state()->context());
+  }
 }
 
 RuntimeCounters runtime_counters(const FSDPModule& unit) {

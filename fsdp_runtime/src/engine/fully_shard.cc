@@ -12,6 +12,7 @@
 #include <map>
 #include <tuple>
 #include <typeinfo>
+#include <variant>
 
 #include "fsdp_runtime/src/comm/worlds.h"
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
@@ -108,6 +109,7 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
       .mesh_axes = {mesh.axis_names().back()},
       .param_dtype = options.mp_policy.param_dtype,
       .reduce_dtype = options.mp_policy.reduce_dtype,
+      .offload_policy = options.offload_policy,
   };
   const auto options_of = [&group_options](const std::vector<NamedParameter>& kind) {
     GroupOptions own = group_options;
@@ -227,7 +229,11 @@ FSDPModule fully_shard(const Modules& modules, const FullyShardOptions& given) {
   check_nested_units(modules);
   const std::vector<NamedParameter> params = parameters_of_unit(modules, options);
   options.ignored_params.clear();  // not to keep them alive
+  options.shard_placement_fn = nullptr;
   auto state = std::make_shared<ModuleState>(modules, options, make_groups(params, options));
+  if (!std::holds_alternative<std::monostate>(options.offload_policy)) {
+    move_buffers(modules, options.mesh->group()->device());
+  }
   install_gradient_hooks(params, state);
   for (const ModulePtr& module : modules) {
     Registry::get().add(module, state);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fsdp_runtime/src/engine/pending_work.h"
 #include "fsdp_runtime/src/engine/retargetable_storage.h"
@@ -28,7 +29,12 @@ class RunContext;
 /// in which the shards of all ranks lie one behind the other and the all-gather copies nothing;
 /// without one, to a slot of the arena, which is the output of the all-gather: nothing is copied
 /// out. Sharded, it points nowhere, and access faults. One rank that does not cast needs neither
-/// slot nor all-gather: its shard is the parameters.
+/// slot nor all-gather: its shard is the parameters. An offloaded shard is copied to the device
+/// first, to where the all-gather takes it.
+///
+/// Where the output of the all-gather is not the parameters (GroupLayout::copies_out), wait()
+/// copies them out of it, or out of the window, to a slot of their own, with the cast if it is a
+/// window; the output's memory, or the use of the window, ends with that.
 ///
 /// Where an all-gather takes memory, reshard_to_part() keeps a part of the parameters, which lasts
 /// until reshard(): meanwhile all-gathers are of the parts, over fewer ranks.
@@ -47,7 +53,7 @@ class GatherBuffer {
   void start(RunContext& context, const std::string& purpose);
   /// The parameters can be used afterwards: CPU: blocks; CUDA: by the current stream. No-op when
   /// sharded. Throws like Work::wait().
-  void wait();
+  void wait(RunContext& context);
   /// Ends the use of the parameters and gives the slot back, after an all-gather in flight has
   /// ended. No-op when sharded. Throws like Work::wait().
   void reshard();
@@ -68,30 +74,42 @@ class GatherBuffer {
   bool is_shard_itself() const;
   /// Whether they take none but that of the shards.
   bool takes_no_memory() const {
-    return is_shard_itself() || (store_.window() != nullptr && custom_ == nullptr);
+    return is_shard_itself() || (window_ != nullptr && custom_ == nullptr && !copies_out());
   }
 
  private:
   enum class State { kSharded, kInFlight, kUnsharded };
 
-  void start_in_slot(RunContext& context, const Issue& issue);
-  void start_in_custom_memory(const Issue& issue);
+  void start_in_slot(RunContext& context, Issue issue);
+  void start_in_custom_memory(Issue issue);
   void start_in_window(RunContext& context, const Issue& issue);
-  /// What this rank gives to an all-gather, of which `range` is its range of the output.
-  at::Tensor input_of_gather(const at::Tensor& range) const;
+  /// What this rank gives to an all-gather, of which `range` is its range of the output, and
+  /// which is then behind what makes it.
+  at::Tensor input_of_gather(const at::Tensor& range, Issue& issue);
   Collectives& gathering() const { return part_ ? *part_comm_ : *comm_; }
+  bool copies_out() const { return store_.layout().copies_out(); }
+  /// What the next all-gather writes is not the parameters. Parts are parts of these.
+  bool copies_next() const { return copies_out() && !part_; }
+  void end_gather();
+  /// Behind the all-gather.
+  void copy_out(RunContext& context);
+  void free_gathered();
   void free_whole();
 
   ShardStore& store_;
   const std::shared_ptr<Collectives> comm_;
   const at::ScalarType dtype_;
+  const std::shared_ptr<GatherWindow> window_;  // null: it is not there, or has another dtype
   RetargetableStorage storage_;
   at::Tensor output_;     // the whole storage, flat
-  at::Tensor own_range_;  // this rank's of output_
+  at::Tensor own_range_;  // this rank's of output_, if that is gathered
   State state_ = State::kSharded;
   SlotLease slot_;
-  std::shared_ptr<AllGather> custom_;  // may be null
-  at::Tensor custom_memory_;           // that the storage points to, if it is the user's
+  std::vector<std::vector<at::Tensor>> pieces_;  // of the parameters, if they are copied out
+  at::Tensor gathered_;                          // to be copied out, flat; undefined if nothing is
+  SlotLease gather_slot_;                        // of that, unless it is other memory
+  std::shared_ptr<AllGather> custom_;            // may be null
+  at::Tensor custom_memory_;                     // of the last all-gather, if it is the user's
   std::shared_ptr<Collectives> part_comm_;
   SlotLease part_;  // of part_comm_, if there is one
   PendingWork gather_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fsdp_runtime/src/engine/custom_memory.h"
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
@@ -55,6 +56,7 @@ GradientReducer::GradientReducer(const ShardStore& store, std::shared_ptr<Collec
       padding_(plan::padding_of_rank(store.layout(), comm_->rank())) {}
 
 void GradientReducer::begin() {
+  arrive();
   if (has_row_sum_) {
     return;
   }
@@ -75,16 +77,45 @@ GradientDivision GradientReducer::next_division() const {
 bool GradientReducer::next_is_local() const {
   const GradientDivision division = next_division();
   return ranks() == 1 && dtype_ == store_.dtype() && division.before * division.after == 1 &&
-         !next_hook_;
+         !next_hook_ && !store_.is_offloaded();
 }
 
 const at::Tensor& GradientReducer::memory() {
-  if (!gradient_.defined()) {
+  if (!gradient_.defined() && store_.memory() != nullptr) {
+    gradient_ = memory_of_policy();
+  } else if (!gradient_.defined()) {
     // Not from replicas_->empty_for_comm(), which would spare an all-reduce over shared memory two
     // copies: the gradient is kept for good, and shared memory is scarce.
     gradient_ = at::empty_like(store_.shard());
   }
   return gradient_;
+}
+
+const at::Tensor& GradientReducer::memory(RunContext& context) {
+  if (!gradient_.defined() && gives_memory_back_ && store_.memory() == nullptr) {
+    gradient_slot_ = context.acquire_reduced_slot(
+        store_.layout().shard_numel * static_cast<int64_t>(c10::elementSize(store_.dtype())));
+    gradient_ = gradient_slot_->as(store_.dtype());
+  }
+  return memory();
+}
+
+void GradientReducer::set_gives_memory_back(bool gives_back) {
+  gives_memory_back_ = gives_back;
+  give_memory_back();
+}
+
+void GradientReducer::give_memory_back() {
+  const bool is_lent = gives_memory_back_ || gradient_slot_ != nullptr;
+  if (is_lent && !has_gradient_ && !is_reducing() && store_.memory() == nullptr) {
+    gradient_.reset();
+    gradient_slot_.reset();
+  }
+}
+
+void GradientReducer::forget_gradient() {
+  has_gradient_ = false;
+  give_memory_back();
 }
 
 void GradientReducer::LocalStage::run() const {
@@ -97,13 +128,13 @@ void GradientReducer::LocalStage::run() const {
     if (adds) {
       target.narrow(0, begin, numel).add_(piece);
     } else if (target.defined()) {
-      target.narrow(0, begin, numel).copy_(piece);
+      target.narrow(0, begin, numel).copy_(piece, is_non_blocking);
     }
   });
 }
 
 bool GradientReducer::can_reduce_onto_gradient() const {
-  return comm_->size() > 1 && !replicas_ && dtype_ == store_.dtype() &&
+  return comm_->size() > 1 && !replicas_ && dtype_ == store_.dtype() && !store_.is_offloaded() &&
          comm_->has_reduce_scatter_onto(dtype_);
 }
 
@@ -131,14 +162,19 @@ GradientReducer::LocalStage GradientReducer::last_stage(RunContext& context,
                                                         const at::Tensor& input) {
   at::Tensor output = input;
   if (comm_->size() > 1) {
-    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype() && !custom_;
+    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype() && !custom_ &&
+                          !store_.is_offloaded();
     if (is_first || reduces_onto_gradient()) {
-      return {memory(), division_.after};
+      return {memory(context), division_.after};
     }
     output = memory_for_output(context);
   }
+  if (!keeps_row_ && store_.is_offloaded()) {
+    return {std::move(output), division_.after, memory_to_arrive_in(), /*adds=*/false,
+            store_.memory()->is_pinned()};
+  }
   if (!keeps_row_) {
-    return {std::move(output), division_.after, memory(), has_gradient_};
+    return {std::move(output), division_.after, memory(context), has_gradient_};
   }
   if (!row_sum_.defined()) {
     row_sum_ = at::empty(output.sizes(), output.options());
@@ -206,9 +242,13 @@ void GradientReducer::issue(const at::Tensor& input, const LocalStage& last,
         last.run();
       }
     }));
+    arrival_ = store_.is_offloaded() && !keeps_row_ ? work_.last() : nullptr;
   }
   if (!input_end_) {
     input_end_ = work_.last();
+  }
+  if (store_.is_on_disk() && !keeps_row_ && !arrival_) {
+    work_.add(end.run_on_lane(next(), [this] { release_pages(gradient_); }));
   }
 }
 
@@ -217,6 +257,7 @@ void GradientReducer::start(RunContext& context, UnshardedGradients whole,
   TORCH_INTERNAL_ASSERT(!is_reducing());
   if (is_local_) {
     has_gradient_ = true;
+    release_pages(gradient_);
     return;
   }
   keeps_row_ = replicas_ && !options.all_reduces;
@@ -262,31 +303,60 @@ void GradientReducer::finish() {
   input_slot_.reset();
 }
 
+at::Tensor GradientReducer::memory_of_policy() const {
+  return store_.memory()->empty(store_.layout().shard_numel, store_.dtype(),
+                                "the gradient of " + store_.fqn(0));
+}
+
+at::Tensor GradientReducer::memory_to_arrive_in() {
+  if (!has_gradient_) {
+    return memory();
+  }
+  added_ = store_.is_on_disk() ? at::empty_like(store_.shard()) : memory_of_policy();
+  return added_;
+}
+
+void GradientReducer::arrive() {
+  if (!arrival_) {
+    return;
+  }
+  arrival_->wait_on_host();
+  arrival_.reset();
+  if (added_.defined() && hook_error() == nullptr) {
+    at::NoGradGuard no_grad;
+    gradient_.add_(added_);
+  }
+  added_.reset();
+  release_pages(gradient_);
+}
+
 void GradientReducer::drop() {
   has_gradient_ = false;
   has_row_sum_ = false;
   is_dropped_ = true;
+  give_memory_back();
 }
 
 void GradientReducer::zero(const std::vector<size_t>& params) {
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  const auto add_parts_of = [&](const at::Tensor& flat) {
+  const auto zero_parts_of = [&](const at::Tensor& flat) {
+    std::vector<at::Tensor> parts;
     for (const size_t param : params) {
       const plan::ParamSlice& slice = store_.slice(param);
       if (slice.numel() > 0) {
         parts.push_back(flat.narrow(0, slice.shard_offset, slice.numel()));
       }
     }
+    if (!parts.empty()) {
+      at::_foreach_zero_(parts);
+    }
+    release_pages(flat);
   };
   if (has_gradient_) {
-    add_parts_of(gradient_);
+    zero_parts_of(gradient_);
   }
   if (has_row_sum_) {
-    add_parts_of(row_sum_);
-  }
-  if (!parts.empty()) {
-    at::_foreach_zero_(parts);
+    zero_parts_of(row_sum_);
   }
 }
 

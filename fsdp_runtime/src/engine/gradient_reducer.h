@@ -56,6 +56,9 @@ struct ReductionOptions {
 ///     divide          output /= division.after           only with a divide factor, or in float16
 ///     write           gradient = output, or += output    with the cast; unless it is the output
 ///
+/// An offloaded gradient is written by a copy to the host, which arrive() waits for, and adds to
+/// the gradient what has been copied beside it.
+///
 /// If addition is all that would follow the reduce-scatter, and the backend can, that adds to the
 /// gradient at once, and there is neither output nor a write.
 ///
@@ -100,6 +103,11 @@ class GradientReducer {
   bool next_reduces_onto_gradient() const;
   /// The gradient's memory, [shard_numel] in the parameters' own dtype; allocated once.
   const at::Tensor& memory();
+  /// The same; if it is given back, out of the slots of `context`.
+  const at::Tensor& memory(RunContext& context);
+  /// true: what drop() or forget_gradient() has emptied goes back to where it came from, for the
+  /// gradients of others. Not the memory of an offload policy. Only while nothing is reduced.
+  void set_gives_memory_back(bool gives_back);
 
   /// Issues the reduction of `whole`. If a stage cannot be issued, it throws and the reduction has
   /// failed.
@@ -117,14 +125,17 @@ class GradientReducer {
   /// Afterwards gradient() has what was given to start(), unless that has been dropped, or the hook
   /// has thrown. Throws like Work::wait(), each time.
   void finish();
+  /// Behind finish(): blocks the host until the gradient of an offloaded shard has arrived, so that
+  /// it can be read. Throws like Work::wait(). No-op otherwise.
+  void arrive();
   /// What the hook has thrown in the reduction that finish() has ended; null if nothing.
   std::exception_ptr hook_error() const { return hook_result_ ? hook_result_->error : nullptr; }
 
   /// [shard_numel] in the parameters' own dtype, zeros for parameters without gradient; undefined
-  /// until a reduction has finished.
+  /// until a reduction has finished. An offloaded one may be read behind arrive().
   at::Tensor gradient() const { return has_gradient_ ? gradient_ : at::Tensor(); }
   /// Forgets the gradient, but not the sum of the row. Only while nothing is reduced.
-  void forget_gradient() { has_gradient_ = false; }
+  void forget_gradient();
   /// Forgets the gradient and what start() has been given, whether it has arrived or not.
   void drop();
   /// Zeros these parameters' parts of the gradient and of the sum of the row. Only while nothing is
@@ -138,6 +149,7 @@ class GradientReducer {
     double divisor = 1;
     at::Tensor target;  // may be undefined
     bool adds = false;
+    bool is_non_blocking = false;  // of a copy between device and host
     bool is_empty() const { return divisor == 1 && !target.defined(); }
     void run() const;
   };
@@ -147,11 +159,16 @@ class GradientReducer {
   };
 
   int64_t ranks() const;
+  void give_memory_back();
   GradientDivision next_division() const;
   bool can_reduce_onto_gradient() const;
   /// Memory for the output of the reduce-scatter, [shard_numel].
   at::Tensor memory_for_output(RunContext& context);
   bool reduces_onto_gradient() const;
+  /// Of a shard's gradient, by an offload policy.
+  at::Tensor memory_of_policy() const;
+  /// On the host: the gradient's, or other memory if there is one that will be added to.
+  at::Tensor memory_to_arrive_in();
   /// What follows the collectives, whose output is its tensor.
   LocalStage last_stage(RunContext& context, const at::Tensor& input);
   /// Issues the pipeline.
@@ -174,6 +191,10 @@ class GradientReducer {
   bool is_local_ = false;
   at::Tensor gradient_;
   bool has_gradient_ = false;
+  bool gives_memory_back_ = false;
+  SlotLease gradient_slot_;  // of gradient_, if it is given back
+  at::Tensor added_;  // to the gradient, when it has arrived; undefined if that is written at once
+  WorkPtr arrival_;   // of an offloaded gradient; null if it has been waited for
   at::Tensor row_sum_;  // reduced in the row only, in the dtype of the reduction; [shard_numel]
   bool has_row_sum_ = false;
   bool keeps_row_ = false;                   // what is being reduced goes to row_sum_

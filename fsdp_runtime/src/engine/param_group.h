@@ -21,6 +21,7 @@
 
 namespace fsdp {
 
+class GradientUser;
 class RunContext;
 
 struct GroupOptions {
@@ -29,6 +30,7 @@ struct GroupOptions {
   std::vector<std::string> mesh_axes;         // along which the ranks of `comm` lie
   std::optional<at::ScalarType> param_dtype;  // unset: the parameters' own
   std::optional<at::ScalarType> reduce_dtype;  // unset: param_dtype
+  OffloadPolicy offload_policy;
 };
 
 /// In which the gradients of a group of `params`, all of one dtype, are reduced.
@@ -69,10 +71,11 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   void reshard();
   /// See GatherBuffer::reshard_to_part.
   void reshard_to_part(const std::shared_ptr<Collectives>& part_comm);
-  bool is_sharded() const { return unsharded_.is_sharded(); }
-  void set_custom_all_gather(std::shared_ptr<AllGather> custom) {
-    unsharded_.set_custom(std::move(custom));
-  }
+  bool is_sharded() const { return unsharded().is_sharded(); }
+  /// true: from now on the parameters are gathered in their own dtype, not in that in which they
+  /// compute otherwise. Reshards, if that is another one.
+  void set_full_precision(bool is_full);
+  void set_custom_all_gather(const std::shared_ptr<AllGather>& custom);
   /// To be called before the shard is written: what is unsharded would be stale, and peers may
   /// still read it. See ShardStore::prepare_to_write.
   void prepare_to_write();
@@ -112,6 +115,9 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   /// threw or in one that goes on. Throws like Work::wait(), and on a device also if the group has
   /// failed by now.
   void settle_gradient();
+  /// Blocks the host until a device has ended its copies from and to offloaded memory. Throws like
+  /// Work::wait(). No-op without such memory.
+  void settle_offload();
   /// See RunContext::settle_gradients.
   void settle_backward();
   /// Drops the shard's gradient and what has been collected for the next reduction.
@@ -136,12 +142,21 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   const std::vector<at::Tensor>& leaves();
   /// To be called at the end of a backward.
   void show_gradients();
-  /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
-  at::Tensor all_gather_copy() const;
+  /// From the next backward on, `user` is called with the gradient, in which the group then has
+  /// memory only until all parameters' gradients have been dropped. Not in a backward.
+  void add_gradient_user(std::shared_ptr<GradientUser> user);
+  void remove_gradient_user(const std::shared_ptr<GradientUser>& user);
+  /// Waits for the reduction, and calls the users of the gradient. Collective, in a backward.
+  void use_gradient();
+  /// TORCH_CHECK if the running backward has done that.
+  void check_not_used_up() const;
+  /// Gathers the parameter into new memory, in its own shape and dtype, and all of the group for a
+  /// moment. Collective.
+  at::Tensor gathered_copy(size_t index) const;
 
   ShardStore& store() { return store_; }
   const ShardStore& store() const { return store_; }
-  const GatherBuffer& unsharded() const { return unsharded_; }
+  const GatherBuffer& unsharded() const { return is_full_ ? *full_ : unsharded_; }
   GradientReducer& reducer() { return reducer_; }
   ParameterUses& uses() { return uses_; }
   const std::shared_ptr<Collectives>& comm() const { return comm_; }
@@ -165,7 +180,10 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   };
 
   void retarget(const std::vector<NamedParameter>& params);
+  /// The output of an all-gather in the parameters' own dtype, [layout.numel()].
+  at::Tensor all_gather_copy() const;
   void close_seals();
+  GatherBuffer& in_use() { return is_full_ ? *full_ : unsharded_; }
 
   const std::shared_ptr<Collectives> comm_;
   const std::shared_ptr<Collectives> replicas_;
@@ -176,10 +194,15 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   std::shared_ptr<RunContext> context_;
   ShardStore store_;
   GatherBuffer unsharded_;
+  std::unique_ptr<GatherBuffer> full_;  // in the own dtype; null if that has not been needed
+  bool is_full_ = false;
+  std::shared_ptr<AllGather> custom_all_gather_;
   GradientBuffer gradients_;
   GradientReducer reducer_;
   ParameterUses uses_;
   std::optional<ShardedLeaves> leaves_;  // once somebody has asked for them
+  std::vector<std::shared_ptr<GradientUser>> users_;
+  int64_t used_in_ = -1;  // the backward in which they have been called last
 };
 
 }  // namespace fsdp

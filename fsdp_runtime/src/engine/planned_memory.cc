@@ -19,6 +19,7 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
   const bool puts_off = group.replicas() && mode.puts_off_all_reduce;
   return {
       .numel = store.layout().numel(),
+      .copied_numel = store.layout().copied_numel,
       .ranks = group.comm()->size(),
       .master_bytes = bytes_of(store.dtype()),
       .compute_bytes = bytes_of(group.unsharded().dtype()),
@@ -27,7 +28,7 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
       .has_parameters_in_place = group.unsharded().is_shard_itself(),
       .has_gradients_in_place = group.reducer().next_is_local(),
       .is_trainable = group.is_trainable(),
-      .reduces_to_slot = reduced_in != store.dtype() || puts_off ||
+      .reduces_to_slot = reduced_in != store.dtype() || puts_off || store.is_offloaded() ||
                          (mode.adds_gradients && !group.reducer().next_reduces_onto_gradient()),
       .keeps_row_sum = puts_off,
   };

@@ -18,9 +18,7 @@ namespace fsdp {
 
 RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device,
                        const PrefetchOptions& prefetch_options)
-    : parameter_slots_(comm, device, SlotArena::Memory::kPlain, "gathered parameters"),
-      gradient_slots_(comm, device, SlotArena::Memory::kComm, "unreduced gradients"),
-      reduced_slots_(comm, device, SlotArena::Memory::kPlain, "reduced gradients"),
+    : slots_(std::make_shared<SlotArenas>(std::move(comm), device)),
       prefetch_options_(prefetch_options) {}
 
 RunContext::~RunContext() {
@@ -61,6 +59,7 @@ void RunContext::end_forward(bool has_backward) {
   }
   if (!has_backward) {
     wait_for_marks();
+    settle_offload();
     ++write_epoch_;
   }
 }
@@ -111,6 +110,10 @@ void RunContext::enter_backward() {
   reset_failed_backward();
   end_open_forwards();
   backward_queued_ = true;
+  ++backward_id_;
+  users_.clear();
+  std::erase(to_use_, nullptr);
+  to_use_.push_back(nullptr);
   accumulates_gradients_ = accumulates_any(units_);
   order_.begin_backward();
   const auto mark = std::make_shared<BackwardMark>();
@@ -134,6 +137,7 @@ void RunContext::reset_failed_backward() {
       unit->abandon_backward();
     }
   }
+  settle_offload();
   show_gradients();
   backward_queued_ = false;
   hook_error_ = nullptr;  // what the backward has thrown is its error
@@ -163,6 +167,7 @@ void RunContext::finalize_backward() {
     end_gradients();
   }
   backward_queued_ = false;
+  end_uses();
   // All that peers take part in has been done: this rank has lost gradients, but not its place.
   if (const std::exception_ptr error = std::exchange(hook_error_, nullptr)) {
     std::rethrow_exception(error);
@@ -170,52 +175,74 @@ void RunContext::finalize_backward() {
 }
 
 void RunContext::end_gradients() {
+  std::erase(to_use_, nullptr);
+  use_gradients();
   // When all is resharded, so that who has the others' answers knows that they do not read its
   // shards.
   UsesExchange uses(std::exchange(reduced_, {}));
   finish_all_reductions();
   uses.finish();
   wait_for_marks();
+  settle_offload();
   show_gradients();
   ++write_epoch_;
 }
 
-void RunContext::show_gradients() {
+void RunContext::for_groups(void (ParamGroup::*call)()) const {
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-        group->show_gradients();
+        (group.get()->*call)();
       }
     }
   }
 }
 
+void RunContext::show_gradients() { for_groups(&ParamGroup::show_gradients); }
+
+void RunContext::settle_offload() { for_groups(&ParamGroup::settle_offload); }
+
 void RunContext::reshard_all() {
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->reshard();
+      unit->set_full_precision(false);  // a graph of training may still be there
     }
   }
 }
 
+void RunContext::share_slots(const RunContext& other) {
+  if (slots_ == other.slots_) {
+    return;
+  }
+  TORCH_CHECK(!slots_->is_in_use() && !other.slots_->is_in_use(),
+              "share_comm_ctx: units of the roots are gathered, or have gradients that have not been "
+              "reduced; call it before the first forward");
+  TORCH_CHECK(slots_->comm == other.slots_->comm && slots_->device == other.slots_->device,
+              "share_comm_ctx: a root is on ", slots_->device, ", another on ",
+              other.slots_->device, ", or their meshes have different groups; shard roots that "
+              "share memory over one mesh");
+  slots_ = other.slots_;
+}
+
 SlotLease RunContext::acquire_gradient_slot(int64_t bytes) {
   while (true) {
-    if (SlotLease slot = gradient_slots_.try_acquire(bytes)) {
+    if (SlotLease slot = slots_->gradients.try_acquire(bytes)) {
       return slot;
     }
-    if (gradient_slots_.count(bytes) < plan::kGradientSlotsPerSize || !release_oldest_input()) {
-      return gradient_slots_.acquire(bytes);
+    if (slots_->gradients.count(bytes) < plan::kGradientSlotsPerSize || !release_oldest_input()) {
+      return slots_->gradients.acquire(bytes);
     }
   }
 }
 
 SlotLease RunContext::acquire_reduced_slot(int64_t bytes) {
   while (true) {
-    if (SlotLease slot = reduced_slots_.try_acquire(bytes)) {
+    if (SlotLease slot = slots_->reduced.try_acquire(bytes)) {
       return slot;
     }
-    if (reduced_slots_.count(bytes) < plan::kReducedSlotsPerSize || reducing_.empty()) {
-      return reduced_slots_.acquire(bytes);
+    if (slots_->reduced.count(bytes) < plan::kReducedSlotsPerSize || reducing_.empty()) {
+      return slots_->reduced.acquire(bytes);
     }
     finish_oldest_reduction();
   }
@@ -236,9 +263,7 @@ void RunContext::finish_oldest_reduction() {
   const trace::Span waits("wait", "wait for the oldest reduction", {});
   // A failed reduction stays in the queue, so that later calls throw the same error.
   reducing_.front()->finish();
-  if (hook_error_ == nullptr) {
-    hook_error_ = reducing_.front()->hook_error();
-  }
+  keep_hook_error(reducing_.front()->hook_error());
   reducing_.pop_front();
 }
 
@@ -263,14 +288,14 @@ void RunContext::add_reduced(ParamGroup* group) {
 
 void RunContext::forget(ParamGroup* group) {
   std::erase(reduced_, group);
+  std::erase(to_use_, group);
   std::erase(reducing_, &group->reducer());
 }
 
 RuntimeCounters RunContext::counters() const {
   RuntimeCounters counters = counters_;
-  counters.slot_allocations =
-      parameter_slots_.allocations() + gradient_slots_.allocations() + reduced_slots_.allocations();
-  counters.slot_bytes = parameter_slots_.bytes() + gradient_slots_.bytes() + reduced_slots_.bytes();
+  counters.slot_allocations = slots_->allocations();
+  counters.slot_bytes = slots_->bytes();
   return counters;
 }
 

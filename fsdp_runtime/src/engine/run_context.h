@@ -20,6 +20,7 @@
 namespace fsdp {
 
 class GradientReducer;
+class GradientUser;
 class ModuleState;
 class ParamGroup;
 
@@ -87,7 +88,10 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// backward, or of a forward of the root without grad mode, and when a forward of it begins.
   int64_t write_epoch() const { return write_epoch_; }
 
-  SlotLease acquire_parameter_slot(int64_t bytes) { return parameter_slots_.acquire(bytes); }
+  /// From now on out of the memory of `other`, too. TORCH_CHECK if some of either's is in use, or if
+  /// its units are on another device or group.
+  void share_slots(const RunContext& other);
+  SlotLease acquire_parameter_slot(int64_t bytes) { return slots_->parameters.acquire(bytes); }
   /// A slot for unsharded gradients. If plan::kGradientSlotsPerSize of this size are in use, waits
   /// until a reduction does not need its own any more instead of growing the arena.
   SlotLease acquire_gradient_slot(int64_t bytes);
@@ -101,6 +105,17 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void finish_all_reductions();
   /// `group` takes part in the exchange of uses at the end of this backward.
   void add_reduced(ParamGroup* group);
+  /// `group` is being reduced, and has users of its gradient.
+  void add_to_use(ParamGroup* group);
+  /// Lets them use the gradients of all of these that are complete. Not in a backward that is not
+  /// the last: then all stay.
+  void use_gradients();
+  /// Hears of the end of this backward.
+  void add_user_of_backward(const std::shared_ptr<GradientUser>& user);
+  /// Thrown by this backward at its end, unless it is not the first.
+  void keep_hook_error(std::exception_ptr error);
+  /// Another one in each backward.
+  int64_t backward_id() const { return backward_id_; }
   /// `group` is being destroyed.
   void forget(ParamGroup* group);
 
@@ -111,8 +126,11 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   struct BackwardMark {};
 
   void finalize_backward();
+  void for_groups(void (ParamGroup::*call)()) const;
   /// To those who have asked for leaves.
   void show_gradients();
+  /// The host may read gradients and write shards afterwards, also where a device has copied them.
+  void settle_offload();
   void finish_oldest_reduction();
   /// Returns false if no reduction has its input.
   bool release_oldest_input();
@@ -130,10 +148,9 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// Ends the forward of units of which some modules have not run.
   void end_open_forwards();
   void end_gradients();
+  void end_uses();
 
-  SlotArena parameter_slots_;
-  SlotArena gradient_slots_;
-  SlotArena reduced_slots_;
+  std::shared_ptr<SlotArenas> slots_;
   const PrefetchOptions prefetch_options_;
   plan::ExecutionOrder order_;
   Units units_;
@@ -143,6 +160,9 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   std::vector<std::shared_ptr<Collectives>> comms_;  // that gather the units, each once
   std::vector<WorkPtr> marks_;                       // of the last forward's end
   std::vector<ParamGroup*> reduced_;  // since the last exchange, each once, in this order
+  std::vector<ParamGroup*> to_use_;   // see add_to_use(); each once, in the order of reductions
+  std::vector<std::shared_ptr<GradientUser>> users_;  // that this backward has called
+  int64_t backward_id_ = 0;
   std::exception_ptr hook_error_;     // the first of this backward, which throws it at its end
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/registry.h"
 #include "fsdp_runtime/src/init/deferred_fallback.h"
@@ -102,7 +103,9 @@ void deliver(const InitTape::Bound& bound) {
   const at::Tensor tensor(impl);
   if (const Destination to = destination_of(tensor); to.group != nullptr) {
     ShardStore& store = to.group->store();
-    copy_part_of(bound.values, store.part_of(store.shard(), to.index));
+    const LocalShard part = store.part_of(store.shard(), to.index);
+    copy_part_of(bound.values, part);
+    release_pages(part.local);
   } else if (!tensor.storage().is_alias_of(bound.values.storage())) {
     tensor.detach().copy_(bound.values);  // it has been moved, or cast
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/engine/registry.h"
@@ -67,8 +68,10 @@ class WholeUnit {
   /// Local.
   void write_back() {
     for (const Param& param : params_) {
-      copy_part_of(param.tensor.detach(),
-                   param.group->store().part_of(param.group->store().shard(), param.index));
+      const LocalShard part =
+          param.group->store().part_of(param.group->store().shard(), param.index);
+      copy_part_of(param.tensor.detach(), part);
+      release_pages(part.local);
       const at::Tensor& gradient = param.tensor.grad();
       if (options_.with_grads && gradient.defined() && param.group->has_gradient(param.index)) {
         copy_part_of(gradient, param.group->store().part_of(param.group->gradient(), param.index));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fsdp_runtime/src/comm/worlds.h"
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/state_dict/model_ranks.h"
@@ -151,9 +152,13 @@ void sync_copies(ParamGroup& group, int64_t bucket_bytes) {
       std::max<int64_t>(bucket_bytes / static_cast<int64_t>(shard.element_size()), 1);
   for (int64_t begin = 0; begin < shard.numel(); begin += piece) {
     const int64_t numel = std::min(piece, shard.numel() - begin);
-    group.replicas()
-        ->broadcast(shard.narrow(0, begin, numel), /*root=*/0, {Lane::kReduce, kSync})
-        ->wait();
+    at::Tensor own = shard.narrow(0, begin, numel);
+    const at::Tensor sent = group.store().is_offloaded() ? own.to(group.store().device()) : own;
+    group.replicas()->broadcast(sent, /*root=*/0, {Lane::kReduce, kSync})->wait();
+    if (!sent.is_same(own)) {
+      own.copy_(sent);
+    }
+    release_pages(own);
   }
 }
 

@@ -56,7 +56,8 @@ class FSDP_API AdamWList {
   /// One update, whose number `steps` is already. The ATen kernels of torch.optim.AdamW's default
   /// path in the same order, on cache-sized pieces, which the threads share: bit-equal to Python's
   /// on the CPU. Results do not depend on the piece boundaries. The gradients are multiplied
-  /// by `scaling` first, in place.
+  /// by `scaling` first, in place. Parts on disk are in memory a portion at a time: it is written
+  /// out while the next one is updated, and its pages are given back behind that.
   void apply_in_pieces(const AdamWOptions& options, const GradientFactor& scaling = {});
   /// One update by LibTorch's fused kernel, of parts without copies. `lr`: 0-dim, on the device of
   /// the parts. The host reads neither this nor a step count nor `scaling`: it waits for nothing.
@@ -78,6 +79,11 @@ class FSDP_API AdamWList {
 
   static Scalars scalars_of(const AdamWOptions& options, const at::Tensor& steps,
                             const GradientFactor& scaling);
+  void update_pieces(size_t first, size_t end, const AdamWOptions& options,
+                     const std::vector<Scalars>& scalars);
+  /// Calls `use` for what pieces [first, end) are of, part by part.
+  template <class Use>
+  void for_ranges(size_t first, size_t end, Use use) const;
   void update_piece(const Piece& piece, const AdamWOptions& options, const Scalars& scalars,
                     at::Tensor& scratch);
 
@@ -90,6 +96,7 @@ class FSDP_API AdamWList {
   std::vector<at::Tensor> steps_;
   std::vector<at::Tensor> copies_;
   std::vector<Piece> pieces_;  // of all parts
+  bool is_some_on_disk_ = false;
 };
 
 }  // namespace fsdp

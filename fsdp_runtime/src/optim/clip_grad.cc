@@ -13,12 +13,13 @@ namespace {
 
 ShardedGradients& on_ranks_of(const ParamGroup& group, std::vector<ShardedGradients>& all) {
   const auto found = std::find_if(all.begin(), all.end(), [&group](const ShardedGradients& one) {
-    return one.comm == group.comm() && one.replicas == group.replicas();
+    return one.comm == group.comm() && one.replicas == group.replicas() &&
+           one.device == group.store().shard().device();
   });
   if (found != all.end()) {
     return *found;
   }
-  all.push_back({group.comm(), group.replicas()});
+  all.push_back({group.comm(), group.replicas(), group.store().shard().device()});
   return all.back();
 }
 
@@ -59,7 +60,11 @@ void scale_to(double max_norm, const at::Tensor& total_norm,
   for (const ShardedGradients& gradients : all) {
     for (const auto& [dtype, list] : gradients.lists) {
       // On a device only a factor of the same dtype lets one kernel do all.
-      at::_foreach_mul_(list, factor.is_cpu() ? factor : factor.to(dtype));
+      at::Tensor here = factor.device() == gradients.device ? factor : factor.to(gradients.device);
+      here = here.is_cpu() ? here : here.to(dtype);
+      use_in_portions(list, [&here](const std::vector<at::Tensor>& portion) {
+        at::_foreach_mul_(portion, here);
+      });
     }
   }
 }
@@ -88,7 +93,7 @@ void clip_grads_with_norm_(const FSDPModule& root, double max_norm, const at::Te
               "what get_total_norm() returned");
   const std::vector<ShardedGradients> all = gradients_under("clip_grads_with_norm_", root);
   if (!all.empty()) {
-    const c10::Device device = all.front().comm->device();
+    const c10::Device device = all.front().device;
     TORCH_CHECK(total_norm.device() == device, "clip_grads_with_norm_: total_norm is on ",
                 total_norm.device(), ", the gradients are on ", device);
     scale_to(max_norm, total_norm, all);
@@ -101,8 +106,10 @@ void clip_grad_value_(const FSDPModule& root, double clip_value) {
               "; expected one that is not negative");
   for (const ShardedGradients& gradients : gradients_under("clip_grad_value_", root)) {
     for (const auto& [dtype, list] : gradients.lists) {
-      at::_foreach_clamp_min_(list, -clip_value);
-      at::_foreach_clamp_max_(list, clip_value);
+      use_in_portions(list, [clip_value](const std::vector<at::Tensor>& portion) {
+        at::_foreach_clamp_min_(portion, -clip_value);
+        at::_foreach_clamp_max_(portion, clip_value);
+      });
     }
   }
 }

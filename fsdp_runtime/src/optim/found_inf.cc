@@ -29,7 +29,7 @@ GradientsByType gradients_below(const FSDPModule& root) {
 
 at::Tensor found_inf(const FSDPModule& root) {
   const std::shared_ptr<ParamGroup> largest = largest_below("found_inf", root);
-  const at::Tensor found = has_non_finite(gradients_below(root), largest->comm()->device());
+  const at::Tensor found = has_non_finite(gradients_below(root), largest->store().shard().device());
   return found_by_some(found, {largest}).squeeze(0);
 }
 
@@ -37,7 +37,7 @@ at::Tensor unscale_gradients_(const FSDPModule& root, const at::Tensor& inv_scal
   TORCH_CHECK(inv_scale.defined(),
               "unscale_gradients_: inv_scale is undefined; pass 1 / scale, or call found_inf()");
   const std::shared_ptr<ParamGroup> largest = largest_below("unscale_gradients_", root);
-  const c10::Device device = largest->comm()->device();
+  const c10::Device device = largest->store().shard().device();
   TORCH_CHECK(inv_scale.numel() == 1 && inv_scale.scalar_type() == at::kFloat &&
                   inv_scale.device() == device,
               "unscale_gradients_: inv_scale is a tensor of ", inv_scale.sizes(), ", ",

@@ -40,6 +40,11 @@ class NormParts {
   double norm_type_;
 };
 
+/// Gradients of offloaded shards are where no group is.
+at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  return tensor.device() == device ? tensor : tensor.to(device);
+}
+
 /// Of each list: in float64 if there are some in that, else in float32.
 std::vector<at::Tensor> norms_of(const GradientsByType& gradients, double norm_type) {
   std::vector<at::Tensor> norms;
@@ -49,8 +54,10 @@ std::vector<at::Tensor> norms_of(const GradientsByType& gradients, double norm_t
                  [](const at::Tensor& gradient) { return gradient.numel() > 0; });
     if (!filled.empty()) {
       const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
-      const std::vector<at::Tensor> more = at::_foreach_norm(filled, norm_type, wide);
-      norms.insert(norms.end(), more.begin(), more.end());
+      use_in_portions(filled, [&](const std::vector<at::Tensor>& portion) {
+        const std::vector<at::Tensor> more = at::_foreach_norm(portion, norm_type, wide);
+        norms.insert(norms.end(), more.begin(), more.end());
+      });
     }
   }
   if (gradients.contains(at::kDouble)) {
@@ -66,7 +73,7 @@ at::Tensor NormParts::of(const GradientsByType& gradients, c10::Device device) c
   if (norms.empty()) {
     return none(device);
   }
-  const at::Tensor wide = at::stack(norms).to(at::kDouble);
+  const at::Tensor wide = on_device(at::stack(norms).to(at::kDouble), device);
   if (is_max()) {
     return at::stack(
         {wide.nan_to_num(0, INFINITY, -INFINITY).max(), wide.isnan().any().to(at::kDouble)});
@@ -152,7 +159,7 @@ at::Tensor norm_over_ranks(const std::vector<ShardedGradients>& all, double norm
       norm.join(total, parts[i].part);
     }
   }
-  return norm.total_of(total);
+  return on_device(norm.total_of(total), all.front().device);
 }
 
 }  // namespace fsdp

@@ -91,8 +91,14 @@ at::Tensor has_non_finite(const GradientsByType& gradients, c10::Device device) 
     }
     if (!device.is_cpu()) {
       found = at::maximum(found, has_non_finite_on_device(filled).to(at::kFloat));
-    } else if (std::any_of(filled.begin(), filled.end(), has_non_finite_on_cpu)) {
-      return found.fill_(1);
+      continue;
+    }
+    for (const at::Tensor& gradient : filled) {
+      const bool is_found = has_non_finite_on_cpu(gradient);
+      release_pages(gradient);
+      if (is_found) {
+        return found.fill_(1);
+      }
     }
   }
   return found;
@@ -102,7 +108,9 @@ at::Tensor unscale(const GradientsByType& gradients, const at::Tensor& inv_scale
   at::NoGradGuard no_grad;
   at::Tensor found = at::zeros({1}, inv_scale.options());
   for (const auto& [dtype, list] : gradients) {
-    at::_amp_foreach_non_finite_check_and_unscale_(list, found, inv_scale);
+    use_in_portions(list, [&](const std::vector<at::Tensor>& portion) {
+      at::_amp_foreach_non_finite_check_and_unscale_(portion, found, inv_scale);
+    });
   }
   return found;
 }
@@ -121,7 +129,14 @@ std::shared_ptr<ParamGroup> group_on_most_ranks(
 }
 
 void share_found(at::Tensor& found, Collectives& comm) {
+  const c10::Device device = found.device();
+  if (device != comm.device()) {
+    found = found.to(comm.device());  // of gradients that are offloaded
+  }
   comm.all_reduce(found, ReduceOp::kMax, {Lane::kReduce, "found_inf"})->wait();
+  if (device != comm.device()) {
+    found = found.to(device);
+  }
 }
 
 at::Tensor found_by_some(at::Tensor found, const std::vector<std::shared_ptr<ParamGroup>>& groups) {

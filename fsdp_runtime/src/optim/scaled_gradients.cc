@@ -38,7 +38,7 @@ void GradScaler::Target::add_group(const std::shared_ptr<ParamGroup>& group) {
     return;
   }
   groups.push_back(group);
-  device = group->comm()->device();
+  device = group->store().shard().device();
   if (const std::shared_ptr<ParamGroup> most = largest_beside(group); !holds_group(largest, most)) {
     largest.push_back(most);
   }

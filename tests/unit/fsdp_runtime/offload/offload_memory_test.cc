@@ -1,8 +1,8 @@
 // A model that is larger than the memory that a rank may use: made without memory, trained with
 // AdamW and saved. What "the model" is: parameters, gradients and AdamW's state, 16 bytes for each
 // parameter in float32. Measured is the proportional set size (PSS), in which memory that ranks
-// share counts once, in equal parts: the most of it at any time beyond that of a rank that has
-// trained a model of no size.
+// share counts once, in equal parts: the most of it at any time beyond what a rank has that has
+// trained one of the blocks alone.
 
 #include <fsdp/clip_grad.h>
 #include <fsdp/device_mesh.h>
@@ -28,6 +28,7 @@
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,7 +55,7 @@ int64_t pss_now() {
       return kilobytes * 1024;
     }
   }
-  TORCH_CHECK(false, "no Pss in /proc/self/smaps_rollup");
+  throw std::runtime_error("no Pss in /proc/self/smaps_rollup");
 }
 
 /// The most that this process has had. What is between two looks it can miss, so a test must not
@@ -174,7 +175,7 @@ std::string run_rank(const Course& course, int64_t rank, int port, const std::st
   if (course.is_on_disk) {
     sharding.offload_policy = DiskOffloadPolicy{folder};
   }
-  train_and_save(/*length=*/2, /*width=*/16, sharding, folder, [] {});
+  train_and_save(/*length=*/1, kWidth, sharding, folder, [] {});
   world->barrier();
   const int64_t before = pss_now();
   world->barrier();

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
@@ -31,6 +33,10 @@ struct Case {
 };
 
 inline void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
+
+inline bool is_offloaded(const Case& test_case) {
+  return std::holds_alternative<CPUOffloadPolicy>(test_case.options.offload_policy);
+}
 
 inline std::shared_ptr<DeviceMesh> mesh_for(const Case& test_case) {
   const auto group = [&test_case] {
@@ -104,7 +110,7 @@ inline void train_step(const Case& test_case, Sharded& setup, std::vector<AdamW>
   }
   const int host_waits = device.host_waits();
   forward_and_backward(test_case, setup, step);
-  if (!test_case.uses_differ) {
+  if (!test_case.uses_differ && !is_offloaded(test_case)) {
     EXPECT_EQ(device.host_waits(), host_waits) << "in forward or backward";
   }
   device.set_phase("clipping");
@@ -159,6 +165,15 @@ inline std::vector<Case> training_cases() {
   add("evaluation").evaluates = true;
   add("prefetch_by_list").prefetches_by_list = true;
   add("two_optimizers").has_two_optimizers = true;
+  add("rows").options.shard_placement_fn = shard_on_dim(0);
+  Case& columns = add("columns_bfloat16_sums");
+  columns.config.hidden = 36;
+  columns.microbatches = 2;
+  columns.reduces_each_in_its_row = true;
+  columns.options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
+  columns.options.shard_placement_fn = [](const std::string& fqn, const at::Tensor&) {
+    return ShardPlacement{fqn.ends_with("down") ? 1 : 0};
+  };
   add_hybrid("hybrid");
   // Reduced in slots of their own.
   add_hybrid("hybrid_bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt,
@@ -171,6 +186,18 @@ inline std::vector<Case> training_cases() {
   rows.reduces_each_in_its_row = true;
   add_hybrid("hybrid_hook").has_hook = true;
   add_hybrid("hybrid_uses_differ").uses_differ = true;
+  const auto add_offloaded = [&all](const std::string& like) {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&like](const Case& one) { return one.name == like; });
+    all.push_back(*found);
+    all.back().name = "offload_" + like;
+    all.back().options.offload_policy = CPUOffloadPolicy{};
+  };
+  for (const char* like : {"many_blocks", "bfloat16", "bfloat16_sums", "reduced_microbatches",
+                           "hook", "uses_differ", "evaluation", "two_optimizers", "rows",
+                           "hybrid_bfloat16_microbatches", "hybrid_sums_of_rows"}) {
+    add_offloaded(like);
+  }
   return all;
 }
 
