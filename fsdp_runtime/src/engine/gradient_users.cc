@@ -71,10 +71,11 @@ void ParamGroup::use_gradient() {
 }
 
 void ParamGroup::check_not_used_up() const {
-  TORCH_CHECK(used_in_ != context_->backward_id(), "fsdp: the unit of ", store_.fqn(0),
-              " is used again in a backward after its optimizer or hook has had its gradient, which "
-              "was not complete then, and has changed its parameters. Step behind the backward, or "
-              "let backward come to the unit once");
+  TORCH_CHECK(
+      used_in_ != context_->backward_id(), "fsdp: the unit of ", store_.fqn(0),
+      " is used again in a backward after its optimizer or hook has had its gradient, which "
+      "was not complete then, and has changed its parameters. Step behind the backward, or "
+      "let backward come to the unit once");
 }
 
 void RunContext::add_to_use(ParamGroup* group) {
@@ -84,9 +85,11 @@ void RunContext::add_to_use(ParamGroup* group) {
 
 void RunContext::use_gradients() {
   while (is_last_backward_) {
-    const auto complete = std::find_if(to_use_.begin(), to_use_.end(), [](const ParamGroup* group) {
-      return !group->collects_gradients();
-    });
+    // Ahead of the mark: of earlier backwards, and this one may still add to them.
+    const auto mark = std::find(to_use_.begin(), to_use_.end(), nullptr);
+    const auto complete =
+        std::find_if(mark == to_use_.end() ? to_use_.begin() : mark + 1, to_use_.end(),
+                     [](const ParamGroup* group) { return !group->collects_gradients(); });
     if (complete == to_use_.end()) {
       return;
     }
@@ -126,9 +129,8 @@ RemovableHandle FSDPModule::register_post_accumulate_grad_hook(
   const std::vector<std::shared_ptr<ParamGroup>>& own = state_->groups();
   std::vector<std::weak_ptr<ParamGroup>> groups;
   for (const ParamRef& param : params_below(*state_)) {
-    const bool is_own = std::any_of(own.begin(), own.end(), [&param](const auto& group) {
-      return group.get() == param.group;
-    });
+    const bool is_own = std::any_of(
+        own.begin(), own.end(), [&param](const auto& group) { return group.get() == param.group; });
     if ((!recurse && !is_own) || !param.group->is_trainable()) {
       continue;
     }

@@ -13,6 +13,9 @@ namespace fsdp {
 ModuleState::ModuleState(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                          FullyShardOptions options, std::vector<std::shared_ptr<ParamGroup>> groups)
     : forward_(modules), options_(std::move(options)), groups_(std::move(groups)) {
+  if (options_.mp_policy.buffer_dtype) {
+    buffers_.emplace(modules);
+  }
   set_reshard_after_forward(options_.reshard_after_forward);
 }
 
@@ -75,8 +78,30 @@ void ModuleState::check_not_summoned() const {
               "behind it");
 }
 
+void ModuleState::check_not_used_up() const {
+  for (const auto& group : groups_) {
+    group->check_not_used_up();
+  }
+}
+
+void ModuleState::set_full_precision(bool is_full) {
+  is_full_precision_ = is_full;
+  for (const auto& group : groups_) {
+    group->set_full_precision(is_full);
+  }
+}
+
+void ModuleState::restore_buffers() const {
+  if (buffers_) {
+    buffers_->cast(std::nullopt);
+  }
+}
+
 void ModuleState::start_unshard() {
   check_not_summoned();
+  if (options_.mp_policy.full_precision_in_eval && is_sharded() && !context_->in_backward()) {
+    set_full_precision(!module()->is_training());
+  }
   for (const auto& group : groups_) {
     group->start_unshard();
   }

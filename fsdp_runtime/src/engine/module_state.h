@@ -13,6 +13,7 @@
 #include "fsdp_runtime/src/engine/modules_to_run.h"
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
+#include "fsdp_runtime/src/engine/unit_buffers.h"
 #include "fsdp_runtime/src/engine/unit_trace.h"
 #include "fsdp_runtime/src/engine/unit_uses.h"
 
@@ -68,6 +69,11 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void begin_update();
   void end_update();
   bool is_sharded() const;
+  /// Of what is gathered from now on, and buffers of what runs: see
+  /// MixedPrecisionPolicy::full_precision_in_eval. Reshards if that changes.
+  void set_full_precision(bool is_full);
+  /// To their own dtypes, until the unit runs again.
+  void restore_buffers() const;
   /// See GatherBuffer::takes_no_memory.
   bool takes_no_memory_to_unshard() const;
   /// After a failed backward: leaves the parameters as a complete one would, so that this rank
@@ -118,8 +124,12 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   bool begin_forward_of(const torch::nn::Module& called);
   void end_forward();
   void reshard_until_backward();
+  /// Before `called` runs in a forward.
+  void prepare_dtypes(const torch::nn::Module& called);
   void reshard_after_gradients();
   void check_not_summoned() const;
+  /// In a backward: see ParamGroup::check_not_used_up.
+  void check_not_used_up() const;
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
   /// If an input needs a gradient, autograd reports the end of this use.
   std::vector<detail::InputVersion> register_post_backward_hook(std::vector<at::Tensor*>& inputs);
@@ -141,6 +151,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   Training training_ = Training::kIdle;
   bool is_backward_announced_ = false;
   bool is_use_reported_ = false;  // of the call that is running
+  bool is_full_precision_ = false;
+  std::optional<UnitBuffers> buffers_;  // if they are to be cast
   UnitUses uses_;
   std::string name_;
   UnitTrace trace_;

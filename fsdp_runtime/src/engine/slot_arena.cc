@@ -19,6 +19,25 @@ SlotArena::SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memo
                      const char* content)
     : comm_(std::move(comm)), device_(device), memory_(memory), content_(content) {}
 
+SlotArenas::SlotArenas(std::shared_ptr<Collectives> comm, c10::Device device)
+    : comm(std::move(comm)),
+      device(device),
+      parameters(this->comm, device, SlotArena::Memory::kPlain, "gathered parameters"),
+      gradients(this->comm, device, SlotArena::Memory::kComm, "unreduced gradients"),
+      reduced(this->comm, device, SlotArena::Memory::kPlain, "reduced gradients") {}
+
+int64_t SlotArenas::allocations() const {
+  return parameters.allocations() + gradients.allocations() + reduced.allocations();
+}
+
+int64_t SlotArenas::bytes() const {
+  return parameters.bytes() + gradients.bytes() + reduced.bytes();
+}
+
+bool SlotArenas::is_in_use() const {
+  return parameters.leased_bytes() + gradients.leased_bytes() + reduced.leased_bytes() > 0;
+}
+
 void SlotArena::set_leased(Slot& slot, bool is_leased) {
   slot.is_leased = is_leased;
   leased_bytes_ += is_leased ? slot.bytes : -slot.bytes;

@@ -50,6 +50,7 @@ class SlotArena {
   int64_t count(int64_t bytes) const;
   int64_t allocations() const { return static_cast<int64_t>(slots_.size()); }
   int64_t bytes() const { return bytes_; }
+  int64_t leased_bytes() const { return leased_bytes_; }
 
  private:
   friend SlotReturn;
@@ -63,6 +64,19 @@ class SlotArena {
   int64_t bytes_ = 0;
   int64_t leased_bytes_ = 0;
   const char* content_;
+};
+
+/// Memory for what units gather and reduce: of one root, or of several that share it.
+struct SlotArenas {
+  /// `comm`: whose collectives read unsharded gradients.
+  SlotArenas(std::shared_ptr<Collectives> comm, c10::Device device);
+  int64_t allocations() const;
+  int64_t bytes() const;
+  bool is_in_use() const;
+
+  const std::shared_ptr<Collectives> comm;
+  const c10::Device device;
+  SlotArena parameters, gradients, reduced;
 };
 
 inline void SlotReturn::operator()(Slot* slot) const { slot->arena->set_leased(*slot, false); }

@@ -21,6 +21,7 @@ void ModuleState::pre_backward() {
   if (training_ == Training::kPreBackward) {
     return;
   }
+  check_not_used_up();
   training_ = Training::kPreBackward;
   trace_.begin_backward();
   if (unshard_in_backward) {

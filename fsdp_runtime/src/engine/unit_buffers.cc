@@ -11,26 +11,27 @@
 namespace fsdp {
 
 UnitBuffers::UnitBuffers(const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
-  walk_modules(modules, [this](const std::string&,
-                               const std::shared_ptr<torch::nn::Module>& visited) {
-    if (Registry::get().find(*visited)) {
-      return false;
-    }
-    for (const at::Tensor& buffer : visited->buffers(/*recurse=*/false)) {
-      if (buffer.defined() && buffer.is_floating_point()) {
-        buffers_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(buffer.getIntrusivePtr()),
-                            buffer.scalar_type()});
-      }
-    }
-    return true;
-  });
+  walk_modules(
+      modules, [this](const std::string&, const std::shared_ptr<torch::nn::Module>& visited) {
+        if (Registry::get().find(*visited)) {
+          return false;
+        }
+        for (const at::Tensor& buffer : visited->buffers(/*recurse=*/false)) {
+          if (buffer.defined() && buffer.is_floating_point()) {
+            buffers_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(buffer.getIntrusivePtr()),
+                                buffer.scalar_type()});
+          }
+        }
+        return true;
+      });
 }
 
 void UnitBuffers::cast(std::optional<at::ScalarType> dtype) const {
   const at::NoGradGuard no_grad;
   for (const Buffer& buffer : buffers_) {
     const at::ScalarType wanted = dtype.value_or(buffer.own_dtype);
-    if (auto impl = buffer.tensor.lock(); impl && impl->dtype() != c10::scalarTypeToTypeMeta(wanted)) {
+    if (auto impl = buffer.tensor.lock();
+        impl && impl->dtype() != c10::scalarTypeToTypeMeta(wanted)) {
       at::Tensor tensor(std::move(impl));
       tensor.set_data(tensor.to(wanted));
     }

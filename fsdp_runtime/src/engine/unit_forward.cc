@@ -29,11 +29,26 @@ bool ModuleState::begin_forward_of(const torch::nn::Module& called) {
   return is_first;
 }
 
+void ModuleState::prepare_dtypes(const torch::nn::Module& called) {
+  const MixedPrecisionPolicy& policy = options_.mp_policy;
+  if (policy.full_precision_in_eval) {
+    set_full_precision(!called.is_training());
+  }
+  if (buffers_) {
+    buffers_->cast(is_full_precision_ ? std::nullopt : policy.buffer_dtype);
+  }
+}
+
 std::vector<detail::InputVersion> ModuleState::pre_forward(const torch::nn::Module& called,
                                                            std::vector<at::Tensor*>& inputs) {
   const bool is_recomputation = context_->in_backward();
   const bool is_first = is_recomputation ? !forward_.are_several() || forward_.was_first(called)
                                          : begin_forward_of(called);
+  if (is_recomputation) {
+    check_not_used_up();
+  } else if (is_first) {
+    prepare_dtypes(called);
+  }
   {
     // Issue the prefetch before waiting for this all-gather, so that the lane is never idle.
     const c10::OptionalStreamGuard behind_update(
@@ -46,7 +61,7 @@ std::vector<detail::InputVersion> ModuleState::pre_forward(const torch::nn::Modu
     }
   }
   wait_for_unshard();
-  if (options_.mp_policy.cast_forward_inputs) {
+  if (options_.mp_policy.cast_forward_inputs && !is_full_precision_) {
     cast(inputs, options_.mp_policy.param_dtype);
   }
   // For a recomputation inside this unit's own backward the hooks of the first forward are still

@@ -185,6 +185,7 @@ void GradScaler::step(AdamW& optimizer) {
     optimizer.step();
     return;
   }
+  optimizer.check_steps_behind_backward();
   State& state = begin_step(&optimizer);
   bool is_scaled = false;  // as it is when the optimizer gets it
   if (state.stage == Stage::kReady) {

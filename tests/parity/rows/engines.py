@@ -1,15 +1,16 @@
 """FSDP2, FSDP1 and DDP, as the operations of a case need them."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import torch
 from event_log import EventLog
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import (FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy,
+from torch.distributed.fsdp import (BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy,
                                     fully_shard)
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
@@ -31,6 +32,8 @@ class Fsdp2:
                 *(DTYPES.get(policy.get(name)) for name in ("param", "reduce", "output")), policy.get("cast_forward_inputs", True))}
             if "reshard" in unit:
                 how["reshard_after_forward"] = unit["reshard"]
+            if "placement" in unit:
+                how["shard_placement_fn"] = functools.partial(self.placement_of, dict(model.named_parameters()), unit["placement"])
             self.ignored += unit.get("ignored", [])
             if ignored := {parameter for name, parameter in model.named_parameters() if name.startswith(tuple(unit.get("ignored", [])))}:
                 how["ignored_params"] = ignored
@@ -39,6 +42,12 @@ class Fsdp2:
             else:
                 fully_shard(model.get_submodule(unit["name"]), **how)
         return model
+
+    @staticmethod
+    def placement_of(parameters: dict[str, nn.Parameter], dims: dict[str, int], parameter: nn.Parameter) -> Shard | None:
+        """By the end of its name."""
+        name = next(name for name, each in parameters.items() if each is parameter)
+        return next((Shard(dim) for suffix, dim in dims.items() if name.endswith(suffix)), None)
 
     def set(self, model: nn.Module, options: dict) -> None:
         unit, what = model.get_submodule(options.get("unit", "")), options["what"]
@@ -71,12 +80,16 @@ class Fsdp1:
         self.unsynchronised: contextlib.AbstractContextManager | None = None
 
     def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
+        ahead = {name: options[name] for name in ("forward_prefetch", "limit_all_gathers") if name in options}
+        if "backward_prefetch" in options:
+            name = options["backward_prefetch"]
+            ahead["backward_prefetch"] = BackwardPrefetch[name] if name else None
         for unit in options["units"]:
             policy = unit.get("precision", {})
             precision = MixedPrecision(DTYPES.get(policy.get("param")), DTYPES.get(policy.get("reduce"))) if policy else None
             wrapped = FullyShardedDataParallel(
                 model.get_submodule(unit["name"]), device_mesh=mesh, sharding_strategy=ShardingStrategy[options["strategy"]],
-                mixed_precision=precision, device_id=torch.device("cpu"), use_orig_params=True)
+                mixed_precision=precision, device_id=torch.device("cpu"), use_orig_params=True, **ahead)
             if not unit["name"]:
                 return wrapped
             parent, _, child = unit["name"].rpartition(".")

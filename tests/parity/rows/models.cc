@@ -53,6 +53,30 @@ fsdp::Unit<M> add_unit(torch::nn::Module& parent, const std::string& name, Args.
   return unit;
 }
 
+/// Calls a unit by no checkpoint (false), or by one of a kind; true: by libfsdp's default kind.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const json& spec) : how_(spec.value("checkpointed", json(false))) {}
+  template <class M>
+  at::Tensor call(const fsdp::Unit<M>& unit, const at::Tensor& x) const {
+    const auto body = [unit](const at::Tensor& h) { return unit(h); };
+    if (how_ == false) {
+      return unit(x);
+    }
+    if (how_ == true) {
+      return fsdp::activation_checkpoint(body, x);
+    }
+    fsdp::CheckpointOptions options{.use_reentrant = how_ == "reentrant"};
+    if (how_ == "selective") {
+      options.keeps_results_of = fsdp::keep_results_of({"aten::addmm", "aten::relu"});
+    }
+    return fsdp::activation_checkpoint(options, body, x);
+  }
+
+ private:
+  const json how_;
+};
+
 /// Linear layers of any shapes with relu between them, "layers.0", "layers.1", ...
 class Mlp : public RowModel {
  public:
@@ -123,7 +147,7 @@ class Stack : public RowModel {
         order_(spec.at("order").get<std::vector<size_t>>()),
         carried_(spec.value("carried", "tensor")),
         unused_block_(spec.value("unused_block", -1)),
-        is_checkpointed_(spec.value("checkpointed", false)),
+        checkpoint_(spec),
         has_shift_(spec.value("external_input", false)),
         makes_input_(spec.value("makes_input", false)) {
     auto list = std::make_shared<torch::nn::Module>();
@@ -173,16 +197,15 @@ class Stack : public RowModel {
     if (has_shift_) {
       return block(x, at::full({width_}, 0.25));
     }
-    return is_checkpointed_
-               ? fsdp::activation_checkpoint([block](const at::Tensor& h) { return block(h); }, x)
-               : block(x);
+    return checkpoint_.call(block, x);
   }
 
   const int64_t width_;
   const std::vector<size_t> order_;
   const std::string carried_;
   const int64_t unused_block_;
-  const bool is_checkpointed_, has_shift_, makes_input_;
+  const Checkpoint checkpoint_;
+  const bool has_shift_, makes_input_;
   std::vector<fsdp::Unit<Block>> blocks_;
   fsdp::Unit<Linear> head_;
 };
@@ -237,7 +260,7 @@ struct Layer : torch::nn::Module {
 class Transformer : public RowModel {
  public:
   explicit Transformer(const json& spec)
-      : is_checkpointed_(spec.value("checkpointed", false)),
+      : checkpoint_(spec),
         tokens_(add_unit<Embedding>(*this, "tok_embeddings", kVocabulary, kWidth)),
         positions_(add_unit<Embedding>(*this, "pos_embeddings", kPositions, kWidth)) {
     auto list = std::make_shared<torch::nn::Module>();
@@ -256,15 +279,13 @@ class Transformer : public RowModel {
   at::Tensor forward(at::Tensor input) override {
     at::Tensor h = tokens_(input) + positions_(at::arange(input.size(1)));
     for (const fsdp::Unit<Layer>& layer : layers_) {
-      h = is_checkpointed_
-              ? fsdp::activation_checkpoint([layer](const at::Tensor& x) { return layer(x); }, h)
-              : layer(h);
+      h = checkpoint_.call(layer, h);
     }
     return output_(norm_(h)).to(at::kFloat);
   }
 
  private:
-  const bool is_checkpointed_;
+  const Checkpoint checkpoint_;
   fsdp::Unit<Embedding> tokens_, positions_;
   std::vector<fsdp::Unit<Layer>> layers_;
   fsdp::Unit<LayerNorm> norm_;

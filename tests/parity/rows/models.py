@@ -1,14 +1,29 @@
 """The models of the rows in Python: names and operations are those of models.cc."""
 
+import functools
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 HEADS, VOCABULARY, POSITIONS, WIDTH = 4, 8, 16, 16
 DTYPE_NAMES = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float", torch.float64: "Double"}
+
+
+# Whose results selective checkpoints keep.
+KEPT = [torch.ops.aten.addmm.default, torch.ops.aten.relu.default]
+
+
+def call(module: nn.Module, x: torch.Tensor, checkpointed: bool | str) -> torch.Tensor:
+    """By no checkpoint, or one of a kind; True: of PyTorch's default kind."""
+    if not checkpointed:
+        return module(x)
+    if checkpointed == "selective":
+        contexts = functools.partial(create_selective_checkpoint_contexts, KEPT)
+        return checkpoint(module, x, use_reentrant=False, context_fn=contexts)
+    return checkpoint(module, x, use_reentrant=checkpointed == "reentrant")
 
 
 class Mlp(nn.Module):
@@ -88,7 +103,7 @@ class Stack(nn.Module):
             return block(Activation(x, 1)).x
         if self.spec.get("external_input", False):
             return block(x, torch.full((self.spec["width"],), 0.25))
-        return checkpoint(block, x, use_reentrant=False) if self.spec.get("checkpointed", False) else block(x)
+        return call(block, x, self.spec.get("checkpointed", False))
 
 
 class Attention(nn.Module):
@@ -134,7 +149,7 @@ class Transformer(nn.Module):
 
     def __init__(self, spec: dict):
         super().__init__()
-        self.is_checkpointed = spec.get("checkpointed", False)
+        self.checkpointed = spec.get("checkpointed", False)
         self.tok_embeddings = nn.Embedding(VOCABULARY, WIDTH)
         self.pos_embeddings = nn.Embedding(POSITIONS, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(spec.get("layers", 2)))
@@ -149,7 +164,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         h = self.tok_embeddings(tokens) + self.pos_embeddings(torch.arange(tokens.size(1)))
         for layer in self.layers:
-            h = checkpoint(layer, h, use_reentrant=False) if self.is_checkpointed else layer(h)
+            h = call(layer, h, self.checkpointed)
         return self.output(self.norm(h)).float()
 
 

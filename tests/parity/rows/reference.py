@@ -39,7 +39,7 @@ class Case:
         self.pending: dict[str, torch.Tensor] = {}
         self.all_losses: list[torch.Tensor] = []
         self.tensors: dict[str, torch.Tensor] = {}
-        self.shards: dict[str, tuple[torch.Tensor, list[int]]] = {}  # and the ranks that have the others
+        self.shards: dict[str, tuple[torch.Tensor, list[int], int]] = {}  # and the ranks that have the others, and along what
         self.texts: dict[str, list[str]] = {}
         self.handles: list = []
         self.grad_scaler: torch.amp.GradScaler | None = None
@@ -78,7 +78,23 @@ class Case:
             # Of FSDP2, what is sharded.
             chosen = [parameter for parameter in self.model.parameters()
                       if isinstance(parameter, DTensor) or not isinstance(self.engine, Fsdp2)]
-            self.torch_optimizer = torch.optim.AdamW(chosen, options["lr"], weight_decay=0.1)
+            if options.get("in_backward", False):
+                self.step_in_backward(chosen, options["lr"])
+            else:
+                self.torch_optimizer = torch.optim.AdamW(chosen, options["lr"], weight_decay=0.1)
+
+    def step_in_backward(self, parameters: list[torch.Tensor], lr: float) -> None:
+        """As PyTorch's tutorial has it. What steps behind the backward has nothing to do then."""
+        optimizers = {parameter: torch.optim.AdamW([parameter], lr, weight_decay=0.1) for parameter in parameters}
+
+        def hook(parameter: torch.Tensor) -> None:
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for parameter in parameters:
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(hook)
+        self.torch_optimizer = torch.optim.SGD([torch.zeros(1)])
 
     def forward(self, options: dict) -> None:
         torch.manual_seed(1000 * options["seed"] + dist.get_rank() + 1)
@@ -187,9 +203,10 @@ class Case:
     def note(self, what: str, value: torch.Tensor | list[str]) -> None:
         key = f"{self.position:03} {what}"
         if isinstance(value, DTensor):
-            assert value.placements[-1].is_shard(0), value
+            assert value.placements[-1].is_shard(), value
             mesh = value.device_mesh
-            self.shards[key] = value.to_local().detach().clone(), dist.get_process_group_ranks(mesh.get_group(mesh.ndim - 1))
+            ranks = dist.get_process_group_ranks(mesh.get_group(mesh.ndim - 1))
+            self.shards[key] = value.to_local().detach().clone(), ranks, value.placements[-1].dim
         elif isinstance(value, torch.Tensor):
             self.tensors[key] = value.detach().clone()
         else:
@@ -220,6 +237,12 @@ class Case:
             if name.startswith(tuple(options["of"])):
                 self.note(f"local {name}", parameter)
                 self.note(f"local gradient {name}", parameter.grad)
+
+    def shards_of_rank(self, options: dict) -> None:
+        for name, parameter in self.model.named_parameters():
+            self.note(f"shard {name}", parameter.to_local())
+            if parameter.grad is not None:
+                self.note(f"shard of the gradient {name}", parameter.grad.to_local())
 
     def events(self, options: dict) -> None:
         self.note("events", list(self.log.events))
@@ -281,6 +304,6 @@ def read(ranks: int, output: Path) -> list[dict[str, Noted]]:
     def whole(case: str, key: str, value):
         if not isinstance(value, tuple):
             return value
-        return torch.cat([of_ranks[rank][case][key][0] for rank in value[1]])
+        return torch.cat([of_ranks[rank][case][key][0] for rank in value[1]], value[2])
 
     return [{case: {key: whole(case, key, value) for key, value in noted.items()} for case, noted in of_rank.items()} for of_rank in of_ranks]

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -65,6 +66,7 @@ class Case {
         {"parameters", &Case::note_parameters},
         {"unsharded", &Case::note_unsharded},
         {"local", &Case::note_local},
+        {"shards_of_rank", &Case::note_shards},
         {"events", &Case::note_events},
         {"dtypes", &Case::note_dtypes},
     };
@@ -89,7 +91,7 @@ class Case {
     units_.clear();
     for (const json& unit : options.at("units")) {
       const std::string name = unit.at("name").get<std::string>();
-      const fsdp::FullyShardOptions how = options_of(unit);
+      const fsdp::FullyShardOptions how = with_prefetch(options_of(unit), options);
       units_[name] = unit.contains("modules")
                          ? fsdp::fully_shard(modules_named(unit.at("modules")), how)
                          : fsdp::fully_shard(module_named(name), how);
@@ -104,12 +106,32 @@ class Case {
     if (unit.contains("reshard")) {
       how.reshard_after_forward = reshard_of(unit.at("reshard"));
     }
+    if (unit.contains("placement")) {
+      how.shard_placement_fn = placement_of(unit.at("placement"));
+    }
     for (const json& prefix : unit.value("ignored", json::array())) {
       for (const auto& [name, parameter] : unique_parameters(*model_)) {
         if (name.starts_with(prefix.get<std::string>())) {
           how.ignored_params.push_back(parameter);
         }
       }
+    }
+    return how;
+  }
+
+  /// FSDP1's.
+  static fsdp::FullyShardOptions with_prefetch(fsdp::FullyShardOptions how, const json& options) {
+    how.forward_prefetch = options.value("forward_prefetch", how.forward_prefetch);
+    if (options.contains("backward_prefetch")) {
+      const json& name = options.at("backward_prefetch");
+      how.backward_prefetch = name == "BACKWARD_POST" ? fsdp::BackwardPrefetch::kBackwardPost
+                                                      : fsdp::BackwardPrefetch::kBackwardPre;
+      if (name.is_null()) {
+        how.backward_prefetch.reset();
+      }
+    }
+    if (options.value("limit_all_gathers", false)) {
+      how.limit_all_gathers = 2;
     }
     return how;
   }
@@ -146,7 +168,11 @@ class Case {
     if (options.at("kind") == "sgd") {
       sgd_.emplace(root_.parameters(), torch::optim::SGDOptions(lr).momentum(0.9));
     } else {
-      adamw_.emplace(root_, fsdp::AdamWOptions{.lr = lr, .weight_decay = 0.1});
+      adamw_ =
+          std::make_shared<fsdp::AdamW>(root_, fsdp::AdamWOptions{.lr = lr, .weight_decay = 0.1});
+      if (options.value("in_backward", false)) {
+        fsdp::apply_optimizer_in_backward(adamw_);
+      }
     }
   }
 
@@ -394,6 +420,16 @@ class Case {
     }
   }
 
+  /// As they are on this rank, in their shapes.
+  void note_shards(const json& /*options*/) {
+    for (const auto& [name, leaf] : root_.named_parameters()) {
+      note("shard " + name, leaf);
+      if (leaf.grad().defined()) {
+        note("shard of the gradient " + name, leaf.grad());
+      }
+    }
+  }
+
   void note_events(const json& /*options*/) {
     note("events", std::exchange(world_.log->events, {}));
   }
@@ -408,7 +444,7 @@ class Case {
   std::map<std::string, fsdp::FSDPModule> units_;
   std::vector<fsdp::UnshardHandle> handles_;
   fsdp::FSDPModule root_;
-  std::optional<fsdp::AdamW> adamw_;
+  std::shared_ptr<fsdp::AdamW> adamw_;
   std::optional<torch::optim::SGD> sgd_;
   std::optional<fsdp::GradScaler> scaler_;
   std::map<std::string, at::Tensor> losses_;  // by name, until their backward

@@ -126,12 +126,12 @@ TEST(EvalPrecisionGradientTest, AGraphOfEvalModeIsInFullPrecision) {
   run_ranks(2, [](Rank& rank) {
     std::vector<std::vector<LocalShard>> gradients;
     for (const bool is_mixed : {false, true}) {
-      const EvalSetup setup = shard_pair(
-          rank, kWide,
-          is_mixed ? MixedPrecisionPolicy{.param_dtype = at::kBFloat16,
-                                          .reduce_dtype = at::kFloat,
-                                          .full_precision_in_eval = true}
-                   : MixedPrecisionPolicy{});
+      const EvalSetup setup =
+          shard_pair(rank, kWide,
+                     is_mixed ? MixedPrecisionPolicy{.param_dtype = at::kBFloat16,
+                                                     .reduce_dtype = at::kFloat,
+                                                     .full_precision_in_eval = true}
+                              : MixedPrecisionPolicy{});
       if (is_mixed) {
         setup.model(input_of(rank, kWide)).sum().backward();
         AdamW(setup.root, {}).zero_grad();

@@ -35,8 +35,8 @@ TEST(SeveralRootsTest, ThatShareMemoryTakeThatOfOne) {
       }
     }
     EXPECT_EQ(runtime_counters(one.root).slot_bytes, runtime_counters(two.root).slot_bytes);
-    EXPECT_LT(runtime_counters(one.root).slot_bytes,
-              runtime_counters(own_one.root).slot_bytes + runtime_counters(own_two.root).slot_bytes);
+    EXPECT_LT(runtime_counters(one.root).slot_bytes, runtime_counters(own_one.root).slot_bytes +
+                                                         runtime_counters(own_two.root).slot_bytes);
   });
 }
 
@@ -44,12 +44,18 @@ TEST(SeveralRootsTest, ThatAreInUseOrNoRootsAreRefused) {
   run_ranks(2, [](Rank& rank) {
     const ShardedInARow one = shard_in_a_row(rank.comm), two = shard_in_a_row(rank.comm);
     const FSDPModule nested = fsdp_module(*one.model->first);
-    EXPECT_NE(refusal([&] { share_comm_ctx({two.root, nested}); }).find("is no root"),
+    EXPECT_NE(refusal([&] {
+                share_comm_ctx({two.root, nested});
+              }).find("is no root"),
               std::string::npos);
-    EXPECT_NE(refusal([&] { share_comm_ctx({one.root, FSDPModule()}); }).find("empty FSDPModule"),
+    EXPECT_NE(refusal([&] {
+                share_comm_ctx({one.root, FSDPModule()});
+              }).find("empty FSDPModule"),
               std::string::npos);
     nested.unshard();
-    EXPECT_NE(refusal([&] { share_comm_ctx({one.root, two.root}); }).find("before the first forward"),
+    EXPECT_NE(refusal([&] {
+                share_comm_ctx({one.root, two.root});
+              }).find("before the first forward"),
               std::string::npos);
     nested.reshard();
     share_comm_ctx({one.root, two.root});

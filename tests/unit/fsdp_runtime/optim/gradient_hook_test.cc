@@ -64,9 +64,8 @@ TEST(GradientHookTest, OptimizersOfTorchStepInIt) {
     half.mp_policy.param_dtype = at::kBFloat16;
     expect_hooks_that_step(rank, [&] { return make(rank, wide_toy(), half); });
   });
-  run_ranks(4, [](Rank& rank) {
-    expect_hooks_that_step(rank, [&] { return make_hybrid(rank, 2); });
-  });
+  run_ranks(4,
+            [](Rank& rank) { expect_hooks_that_step(rank, [&] { return make_hybrid(rank, 2); }); });
 }
 
 TEST(GradientHookTest, GradientsThatItKeepsStayAndAreAddedTo) {
@@ -106,7 +105,8 @@ TEST(GradientHookTest, OfOneUnitAlone) {
         [&called](const std::string& fqn, const at::Tensor&) { called.push_back("root " + fqn); },
         /*recurse=*/false);
     loss(setup.model, 0, rank.rank).backward();
-    EXPECT_EQ(called, (std::vector<std::string>{"up", "bias", "down", "root embedding", "root gain"}));
+    EXPECT_EQ(called,
+              (std::vector<std::string>{"up", "bias", "down", "root embedding", "root gain"}));
     for (const LocalShard& gradient : setup.root.sharded_gradients()) {
       const bool has_one = !gradient.fqn.starts_with("block1") && !gradient.fqn.ends_with("spare");
       EXPECT_EQ(gradient.local.defined(), has_one) << gradient.fqn;
@@ -138,8 +138,9 @@ TEST(GradientHookTest, WhatItThrowsEndsTheBackwardOnceAllIsReduced) {
 TEST(GradientHookTest, IsRefusedWhenItIsEmpty) {
   run_ranks(1, [](Rank& rank) {
     const Sharded setup = make(rank);
-    EXPECT_NE(refusal([&] { setup.root.register_post_accumulate_grad_hook(nullptr); }).find("empty"),
-              std::string::npos);
+    EXPECT_NE(
+        refusal([&] { setup.root.register_post_accumulate_grad_hook(nullptr); }).find("empty"),
+        std::string::npos);
   });
 }
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp_runtime/src/engine/gradient_users.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
 #include "tests/unit/fsdp_runtime/optim/grouped_model.h"
@@ -32,7 +31,8 @@ Training start(Sharded setup, bool in_backward) {
   return {std::move(setup), std::move(optimizer)};
 }
 
-void expect_same_tensors(const std::vector<LocalShard>& ones, const std::vector<LocalShard>& others) {
+void expect_same_tensors(const std::vector<LocalShard>& ones,
+                         const std::vector<LocalShard>& others) {
   ASSERT_EQ(ones.size(), others.size());
   for (size_t i = 0; i < ones.size(); ++i) {
     EXPECT_TRUE(at::equal(ones[i].local, others[i].local)) << ones[i].fqn;
@@ -185,24 +185,15 @@ TEST(StepInBackwardGroupsTest, OptimizersOfPartsOfUnits) {
   });
 }
 
-/// Counts how many groups have a gradient when it is called.
-class CountingUser : public GradientUser {
- public:
-  CountingUser(FSDPModule root, int64_t& most) : root_(std::move(root)), most_(most) {}
-  void use(ParamGroup&) override {
-    int64_t with_gradient = 0;
-    for (const FSDPModule& unit : root_.units()) {
-      for (const auto& group : unit.state()->groups()) {
-        with_gradient += group->gradient().defined() ? 1 : 0;
-      }
+int64_t groups_with_gradient(const FSDPModule& root) {
+  int64_t count = 0;
+  for (const FSDPModule& unit : root.units()) {
+    for (const auto& group : unit.state()->groups()) {
+      count += group->gradient().defined() ? 1 : 0;
     }
-    most_ = std::max(most_, with_gradient);
   }
-
- private:
-  FSDPModule root_;
-  int64_t& most_;
-};
+  return count;
+}
 
 TEST(StepInBackwardMemoryTest, FewUnitsHaveGradientsAtATime) {
   run_ranks(2, [](Rank& rank) {
@@ -210,10 +201,11 @@ TEST(StepInBackwardMemoryTest, FewUnitsHaveGradientsAtATime) {
     config.blocks = 8;
     Sharded setup = make(rank, config);
     int64_t most = 0;
-    const auto user = std::make_shared<CountingUser>(setup.root, most);
-    for (const FSDPModule& unit : setup.root.units()) {
-      unit.state()->groups().front()->add_gradient_user(user);  // ahead of who drops them
-    }
+    // Ahead of the optimizer, which drops them.
+    RemovableHandle handle = setup.root.register_post_accumulate_grad_hook(
+        [&most, &setup](const std::string&, const at::Tensor&) {
+          most = std::max(most, groups_with_gradient(setup.root));
+        });
     const Training training = start(setup, true);
     backward_in(setup, 0, rank.rank);
     const int64_t allocations = runtime_counters(setup.root).slot_allocations;
@@ -221,9 +213,7 @@ TEST(StepInBackwardMemoryTest, FewUnitsHaveGradientsAtATime) {
     EXPECT_EQ(runtime_counters(setup.root).slot_allocations, allocations);
     EXPECT_GE(most, 1);
     EXPECT_LE(most, 2);
-    for (const FSDPModule& unit : setup.root.units()) {
-      unit.state()->groups().front()->remove_gradient_user(user);
-    }
+    handle.remove();
   });
 }
 
