@@ -21,7 +21,8 @@ struct ShardedGradients {
 };
 
 /// The `norm_type`-norm, above 0 or infinite, of all gradients on all ranks, 0-dim, float32, on the
-/// device of the first; see get_total_norm(). Every rank has seen the same units in the same order. Collective.
+/// device of the first; see get_total_norm(). Every rank has seen the same units in the same order.
+/// Collective.
 at::Tensor norm_over_ranks(const std::vector<ShardedGradients>& all, double norm_type);
 
 }  // namespace fsdp
