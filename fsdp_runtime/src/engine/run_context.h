@@ -160,7 +160,7 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   std::vector<std::shared_ptr<Collectives>> comms_;  // that gather the units, each once
   std::vector<WorkPtr> marks_;                       // of the last forward's end
   std::vector<ParamGroup*> reduced_;  // since the last exchange, each once, in this order
-  std::vector<ParamGroup*> to_use_;   // see add_to_use(); each once, in the order of reductions
+  std::vector<ParamGroup*> to_use_;   // in the order of reductions; behind null: of this backward
   std::vector<std::shared_ptr<GradientUser>> users_;  // that this backward has called
   int64_t backward_id_ = 0;
   std::exception_ptr hook_error_;     // the first of this backward, which throws it at its end
