@@ -21,8 +21,9 @@ class FSDP_API AllGather {
  public:
   virtual ~AllGather() = default;
   /// Memory for the gathered parameters of one unit: shape [numel], contiguous, of `dtype` and on
-  /// `device`. It is kept until the unit is resharded, and asked for anew each time: whoever wants
-  /// stable addresses gives the same one again. Default: at::empty().
+  /// `device`. It is kept until the unit is resharded, or until the parameters have been copied out
+  /// (FullyShardOptions::shard_placement_fn), and asked for anew each time: whoever wants stable
+  /// addresses gives the same one again. Default: at::empty().
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype, c10::Device device);
   /// Issues what Collectives::all_gather_into() does. `output`: what allocate() has returned, of
   /// `group.size()` parts. `input`: this rank's part, [numel / group.size()], which may be its

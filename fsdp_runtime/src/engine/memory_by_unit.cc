@@ -33,7 +33,7 @@ int64_t bytes_when_gathered(const ModuleState& unit) {
     const GatherBuffer& gathered = group->unsharded();
     bytes += gathered.takes_no_memory()
                  ? 0
-                 : group->store().layout().numel() *
+                 : group->store().layout().whole_numel() *
                        static_cast<int64_t>(c10::elementSize(gathered.dtype()));
   }
   return bytes;
