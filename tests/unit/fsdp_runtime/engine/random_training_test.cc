@@ -296,6 +296,9 @@ Sharded make_random(const Rank& rank, const RandomTraining& training) {
     if (training.reshard[number]) {
       chosen.reshard_after_forward = *training.reshard[number];
     }
+    if ((training.seed + number) % 3 == 0) {
+      chosen.shard_placement_fn = shard_on_dim(0);
+    }
     return chosen;
   };
   std::vector<FSDPModule> units(blocks.size());
