@@ -1,7 +1,6 @@
 #include "fsdp_runtime/plan/memory_plan.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 
 namespace fsdp::plan {
@@ -35,20 +34,22 @@ struct UnitSlots {
   CountBySize copied_out;  // from when it is used; what it has been gathered to is given back then
 };
 
-/// In execution order.
-std::vector<UnitSlots> slots_by_unit(const std::vector<GroupMemory>& groups) {
+/// In execution order. `of_parts`: while those that keep parts are gathered from these, which are
+/// parts of the parameters themselves.
+std::vector<UnitSlots> slots_by_unit(const std::vector<GroupMemory>& groups, bool of_parts) {
   std::vector<UnitSlots> units;
   for (size_t i = 0; i < groups.size(); ++i) {
     if (i == 0 || groups[i].unit != groups[i - 1].unit) {
       units.emplace_back();
     }
     const GroupMemory& group = groups[i];
-    if (copies_out(group) && !group.is_windowed) {
+    const bool copies = copies_out(group) && !(of_parts && group.part_ranks > 0);
+    if (copies && !group.is_windowed) {
       units.back().gathered[group.numel * group.compute_bytes] += 1;
     }
     if (whole_bytes(group) > 0 && !group.stays_gathered) {
       UnitSlots& unit = units.back();
-      (copies_out(group) ? unit.copied_out : unit.gathered)[whole_bytes(group)] += 1;
+      (copies ? unit.copied_out : unit.gathered)[whole_bytes(group)] += 1;
     }
   }
   return units;
@@ -63,6 +64,22 @@ CountBySize larger_counts(CountBySize a, const CountBySize& b) {
 
 // The unit in use and the prefetched one need slots at the same time: the next in forward, the one
 // before it in backward.
+CountBySize most_slots(const std::vector<UnitSlots>& units) {
+  CountBySize most;
+  UnitSlots previous;
+  for (const UnitSlots& unit : units) {
+    CountBySize both = larger_counts(unit.copied_out, previous.copied_out);
+    for (const CountBySize& gathered : {unit.gathered, previous.gathered}) {
+      for (const auto& [size, count] : gathered) {
+        both[size] += count;
+      }
+    }
+    most = larger_counts(most, both);
+    previous = unit;
+  }
+  return most;
+}
+
 int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   int64_t bytes = 0;
   for (const GroupMemory& group : groups) {
@@ -70,22 +87,8 @@ int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
     bytes += group.stays_gathered ? whole : 0;
     bytes += group.part_ranks > 0 ? whole / group.part_ranks : 0;
   }
-  CountBySize most;
-  UnitSlots previous;
-  for (const UnitSlots& unit : slots_by_unit(groups)) {
-    CountBySize both;
-    for (const UnitSlots* one : std::initializer_list<const UnitSlots*>{&unit, &previous}) {
-      for (const auto& [size, count] : one->gathered) {
-        both[size] += count;
-      }
-    }
-    for (const auto& [size, count] : larger_counts(unit.copied_out, previous.copied_out)) {
-      both[size] += count;
-    }
-    most = larger_counts(most, both);
-    previous = unit;
-  }
-  return bytes + bytes_of(most);
+  return bytes + bytes_of(larger_counts(most_slots(slots_by_unit(groups, /*of_parts=*/false)),
+                                        most_slots(slots_by_unit(groups, /*of_parts=*/true))));
 }
 
 int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups) {

@@ -257,6 +257,11 @@ TEST(MemoryPlanTest, WhatIsCopiedOutIsGatheredToTwoSlotsAndUsedInOne) {
   }
   EXPECT_EQ(plan_memory(groups).parameter_slot_bytes, 36 * 2);
   EXPECT_EQ(plan_memory(groups).shard_bytes, 4 * 20 * 4) << "peers read the shard itself";
+  for (GroupMemory& group : groups) {
+    group.part_ranks = 2;
+  }
+  EXPECT_EQ(plan_memory(groups).parameter_slot_bytes, 2 * 36 * 2 + 4 * 18 * 2)
+      << "parts are gathered to where the parameters are";
 }
 
 }  // namespace
