@@ -126,6 +126,9 @@ TEST(ShardPlacementTest, RowsOfCopiesAndPartsOfTheParametersHaveThem) {
     const FullyShardOptions parts{.reshard_after_forward = 2};
     expect_same_bits(train(make(rank, placed_toy(), placed(parts, inner_of_down())), rank.rank),
                      train(make(rank, placed_toy(), parts), rank.rank));
+    expect_same_bits(
+        train(make(rank, wide_placed_toy(), placed(parts, inner_of_down())), rank.rank),
+        train(make(rank, wide_placed_toy()), rank.rank));
     rank.mesh = mesh_of(rank.comm, 2);
     expect_same_bits(train(make(rank, placed_toy(), placed({}, inner_of_down())), rank.rank),
                      train(make(rank, placed_toy()), rank.rank));
@@ -204,6 +207,7 @@ TEST(ShardPlacementTest, TakesTheMemoryThatIsPlanned) {
       {placed_toy(), {.reshard_after_forward = 2}},
       {placed_toy(), {.mp_policy = {.param_dtype = at::kBFloat16}}},
       {wide_placed_toy(), {}},
+      {wide_placed_toy(), {.reshard_after_forward = 2}},
   };
   run_ranks(4, [&](Rank& rank) {
     for (const auto& [config, options] : cases) {
