@@ -61,6 +61,7 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
     state_ = State::kUnsharded;
     return;
   }
+  free_gathered();  // of a start that has failed
   at::NoGradGuard no_grad;
   const Issue issue(Lane::kGather, purpose);
   if (custom_) {
