@@ -30,13 +30,8 @@ if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   target_link_options(fsdprun_options INTERFACE -fuse-ld=mold)
 endif()
 
-# UndefinedBehaviorSanitizer's checks of every pointer for null and of every object for its type would be a sixth of the compile
-# time, where AddressSanitizer ends whoever uses such a pointer.
 if(FSDPRUN_SANITIZE)
   target_compile_options(fsdprun_options INTERFACE
     -fsanitize=${FSDPRUN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  if(FSDPRUN_SANITIZE MATCHES "undefined")
-    target_compile_options(fsdprun_options INTERFACE -fno-sanitize=null,vptr)
-  endif()
   target_link_options(fsdprun_options INTERFACE -fsanitize=${FSDPRUN_SANITIZE})
 endif()

@@ -42,8 +42,8 @@ MODES = {
 }
 NAMES = {"FSDP2": "PyTorch FSDP2 + Gloo", "DDP": "PyTorch DDP + Gloo", "alone": "fsdp-train, no communication",
          "shm": "fsdp-train, shared memory", "gloo": "fsdp-train, Gloo"}
-# What "alone" would reach if each of its steps took as long as that of the slower job: an upper bound for ranks that wait for one
-# another. Where it is far below "alone", the machine scatters, and that is what the ratio beside "alone" shows.
+# What "alone" would reach if each of its steps took as long as that of the slower job: an estimate of what ranks lose by waiting for
+# one another on a machine that scatters.
 IN_STEP = "in step"
 BASES = ("FSDP2", "DDP", "alone")  # beside which our sides are judged
 
