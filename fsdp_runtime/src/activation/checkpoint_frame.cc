@@ -75,7 +75,7 @@ CheckpointFrame::CheckpointFrame(const CheckpointOptions& options,
     generators_.emplace(inputs);
   }
   if (options.keeps_results_of) {
-    results_.emplace(options.keeps_results_of);
+    results_.emplace(options.keeps_results_of, generators_ ? &*generators_ : nullptr);
   }
 }
 
