@@ -84,6 +84,7 @@ SavedTensorScope::Hooks CheckpointFrame::next_place() {
 }
 
 at::Tensor CheckpointFrame::take(size_t index) {
+  const std::lock_guard lock(mutex_);
   const int backward = torch::autograd::get_current_graph_task_id();
   if (backward != for_backward_) {
     refilled_.clear();
