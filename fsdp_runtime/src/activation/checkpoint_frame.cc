@@ -175,6 +175,9 @@ struct CheckpointScope::Open {
 
 CheckpointScope::CheckpointScope(const CheckpointOptions& options,
                                  const std::vector<at::Tensor>& inputs, Replay replay) {
+  // Also without grad mode: within a reentrant segment grad mode comes in its backward, and the
+  // engine that runs that must not be replaced meanwhile.
+  offer_engine_with_hooks();
   if (at::GradMode::is_enabled()) {
     open_ = std::make_unique<Open>(
         std::make_shared<CheckpointFrame>(options, inputs, std::move(replay)));

@@ -373,6 +373,35 @@ TEST(SelectiveCheckpointTest, KeptResultsAreNotComputedAgain) {
   expect_same_bits(take(loss, x, segment), plain());
 }
 
+TEST(SelectiveCheckpointTest, BehindAKeptOperatorRandomNumbersGoOnAsInTheFirstRun) {
+  int kept = 0;
+  const auto train = [&](bool is_checkpointed) {
+    at::manual_seed(3);
+    const at::Tensor x = leaf({8, 8});
+    const auto run = [](const at::Tensor& t) {
+      const at::Tensor first = std::get<0>(at::native_dropout(t.exp(), 0.5, /*train=*/true));
+      const at::Tensor second = at::dropout(first.sin(), 0.5, /*train=*/true);
+      return at::dropout(second.cos(), 0.5, /*train=*/true);
+    };
+    const CheckpointOptions options{.early_stop = false,
+                                    .keeps_results_of = [&](const std::string& op) {
+                                      const bool keeps = op == "aten::native_dropout";
+                                      kept += keeps ? 1 : 0;
+                                      return keeps;
+                                    }};
+    const at::Tensor y = is_checkpointed ? activation_checkpoint(options, run, x) : run(x);
+    const at::Tensor after = at::rand({2});
+    y.square().sum().backward();
+    return std::make_tuple(x.grad(), after, at::rand({2}));
+  };
+  const auto [plain_grad, plain_after, plain_end] = train(false);
+  const auto [grad, after, end] = train(true);
+  EXPECT_EQ(kept, 1);
+  EXPECT_TRUE(at::equal(grad, plain_grad));
+  EXPECT_TRUE(at::equal(after, plain_after));
+  EXPECT_TRUE(at::equal(end, plain_end)) << "the other run leaves the generator as it was";
+}
+
 // A result that a product would not give shows that none was computed.
 TEST(SelectiveCheckpointTest, ReplayTakesWhatWasKept) {
   const at::Tensor weight = leaf({4, 4});
@@ -407,32 +436,3 @@ TEST(SelectiveCheckpointTest, WritingAKeptResultIsAnError) {
 
 }  // namespace
 }  // namespace fsdp::testing
-TEST(SelectiveCheckpointTest, BehindAKeptOperatorRandomNumbersGoOnAsInTheFirstRun) {
-  int kept = 0;
-  const auto train = [&](bool is_checkpointed) {
-    at::manual_seed(3);
-    const at::Tensor x = leaf({8, 8});
-    const auto run = [](const at::Tensor& t) {
-      const at::Tensor first = std::get<0>(at::native_dropout(t.exp(), 0.5, /*train=*/true));
-      const at::Tensor second = at::dropout(first.sin(), 0.5, /*train=*/true);
-      return at::dropout(second.cos(), 0.5, /*train=*/true);
-    };
-    const CheckpointOptions options{.early_stop = false,
-                                    .keeps_results_of = [&](const std::string& op) {
-                                      const bool keeps = op == "aten::native_dropout";
-                                      kept += keeps ? 1 : 0;
-                                      return keeps;
-                                    }};
-    const at::Tensor y = is_checkpointed ? activation_checkpoint(options, run, x) : run(x);
-    const at::Tensor after = at::rand({2});
-    y.square().sum().backward();
-    return std::make_tuple(x.grad(), after, at::rand({2}));
-  };
-  const auto [plain_grad, plain_after, plain_end] = train(false);
-  const auto [grad, after, end] = train(true);
-  EXPECT_EQ(kept, 1);
-  EXPECT_TRUE(at::equal(grad, plain_grad));
-  EXPECT_TRUE(at::equal(after, plain_after));
-  EXPECT_TRUE(at::equal(end, plain_end)) << "the other run leaves the generator as it was";
-}
-
