@@ -4,7 +4,7 @@
 //   in the environment)
 //
 // Writes <output>.<rank>.pt, the tensors by case and key, and <output>.<rank>.json, the texts, and
-// of a case that fails its error instead.
+// of a case that fails its error instead; meanwhile <output>.<rank>.at, which case it is in.
 
 #include <fsdp/process_group.h>
 
@@ -34,11 +34,13 @@ World make_world(const std::string& backend) {
 
 void run_all(const std::string& backend, const std::string& cases, const std::string& output) {
   World world = make_world(backend);
+  const std::string path = output + '.' + std::to_string(world.group->rank());
   fsdp::ModelStateDict tensors;
   json texts = json::object();
   for (const json& row_case : json::parse(std::ifstream(cases))) {
     const std::string name = row_case.at("name").get<std::string>();
     json& noted = texts[name] = json::object();
+    std::ofstream(path + ".at") << name;
     try {
       Results results = parity_rows::run_case(row_case, world);
       for (auto& [key, value] : results.tensors) {
@@ -53,7 +55,6 @@ void run_all(const std::string& backend, const std::string& cases, const std::st
       noted["error"] = error.what();
     }
   }
-  const std::string path = output + '.' + std::to_string(world.group->rank());
   fsdp::save(tensors, path + ".pt");
   std::ofstream file(path + ".json");
   file << texts;
