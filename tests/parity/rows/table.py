@@ -4,10 +4,12 @@ import communication_cases
 import older_cases
 import parts_cases
 import precision_cases
+import replicate_cases
 import training_cases
 from operations import Case
 
 CASES: list[Case] = [
     *training_cases.training(), *training_cases.unit_options(), *training_cases.accumulation(), *training_cases.hybrid(),
     *communication_cases.communication(), *precision_cases.precision(), *parts_cases.parts(), *older_cases.older(),
+    *replicate_cases.replicated(),
 ]
