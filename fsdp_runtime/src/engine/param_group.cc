@@ -100,13 +100,24 @@ void ParamGroup::set_unit_name(const std::string& name) {
 }
 
 void ParamGroup::prepare_to_write() {
+  context_->forget_post_optim_event();
   reshard();
   store_.prepare_to_write();
 }
 
+void ParamGroup::begin_update() {
+  context_->forget_post_optim_event();
+  store_.begin_update();
+}
+
 void ParamGroup::end_update() { store_.end_update(context_->write_epoch()); }
 
-void ParamGroup::start_unshard() { unsharded_.start(*context_, purpose_); }
+void ParamGroup::start_unshard() {
+  if (is_sharded()) {
+    context_->forget_post_optim_event();
+  }
+  unsharded_.start(*context_, purpose_);
+}
 
 void ParamGroup::wait_for_unshard() {
   start_unshard();
@@ -123,11 +134,17 @@ void ParamGroup::wait_for_unshard() {
 }
 
 void ParamGroup::reshard() {
+  if (!is_sharded()) {
+    context_->forget_post_optim_event();  // somebody may have read the memory behind it
+  }
   unsharded_.reshard();
   close_seals();
 }
 
 void ParamGroup::reshard_to_part(const std::shared_ptr<Collectives>& part_comm) {
+  if (!is_sharded()) {
+    context_->forget_post_optim_event();
+  }
   unsharded_.reshard_to_part(*context_, part_comm);
   close_seals();
 }

@@ -77,7 +77,7 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   /// still read it. See ShardStore::prepare_to_write.
   void prepare_to_write();
   /// See ShardStore::begin_update; the parameters are sharded.
-  void begin_update() { store_.begin_update(); }
+  void begin_update();
   void end_update();
 
   // Gradients: begin_gradients(), accumulate_gradient() for each, end_gradients() or

@@ -21,6 +21,7 @@ RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device,
     : parameter_slots_(comm, device, SlotArena::Memory::kPlain, "gathered parameters"),
       gradient_slots_(comm, device, SlotArena::Memory::kComm, "unreduced gradients"),
       reduced_slots_(comm, device, SlotArena::Memory::kPlain, "reduced gradients"),
+      device_(device),
       prefetch_options_(prefetch_options) {}
 
 RunContext::~RunContext() {
@@ -77,6 +78,20 @@ void RunContext::begin_forward() {
   ++forward_id_;
   ++write_epoch_;
   order_.begin_forward();
+}
+
+void RunContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  if (event && event->device_type() != c10::kCPU) {
+    TORCH_CHECK(
+        event->was_marked_for_recording(),
+        "set_post_optim_event: the event has not been recorded, so there is nothing to wait "
+        "for; record it behind the optimizer's step, and pass it then");
+    TORCH_CHECK(device_.is_cpu() || event->device() == device_,
+                "set_post_optim_event: an event on ", event->device(),
+                ", but the parameters are on ", device_,
+                "; record it there, on the stream of the training");
+  }
+  update_ = std::move(event);
 }
 
 std::optional<c10::Stream> RunContext::take_stream_behind_update() {

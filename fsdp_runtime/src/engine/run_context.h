@@ -75,7 +75,11 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void settle_gradients();
   /// See FSDPModule.
   void set_is_last_backward(bool is_last) { is_last_backward_ = is_last; }
-  void set_post_optim_event(std::shared_ptr<c10::Event> event) { update_ = std::move(event); }
+  /// See FSDPModule.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+  /// To be called when shards, or memory for parameters, are used otherwise than by a forward of
+  /// the root: what waits for the event alone would not be behind that.
+  void forget_post_optim_event() { update_ = nullptr; }
   /// Where gathers are to be issued that wait for the event and nothing else, if there is one,
   /// which is forgotten.
   std::optional<c10::Stream> take_stream_behind_update();
@@ -134,6 +138,7 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   SlotArena parameter_slots_;
   SlotArena gradient_slots_;
   SlotArena reduced_slots_;
+  const c10::Device device_;
   const PrefetchOptions prefetch_options_;
   plan::ExecutionOrder order_;
   Units units_;

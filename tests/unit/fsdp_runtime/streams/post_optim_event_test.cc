@@ -6,6 +6,8 @@
 #include <fsdp/custom_comm.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -100,17 +102,83 @@ TEST_F(PostOptimEventTest, WithoutAnEventItWaits) {
 }
 
 // An event from before the step does not put the gather behind it.
-TEST_F(PostOptimEventTest, AnEventAheadOfTheOptimizerIsARace) {
+TEST_F(PostOptimEventTest, AnEventAheadOfSomebodysOwnOptimizerIsARace) {
   const Case test_case{.name = "event"};
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
   forward_and_backward(test_case, setup, 0);
   setup.root.set_post_optim_event(event_now());
   device_.set_phase("the optimizer");
-  optimizers.front().step();
+  for (const LocalShard& shard : setup.root.sharded_parameters()) {
+    at::Tensor local = shard.local;
+    local.add_(1);
+  }
   device_.set_phase("forward");
   loss(setup.model, 1, 0);
   EXPECT_NE(device_.text_of_races().find("in the optimizer"), std::string::npos);
+}
+
+// The event is void then.
+TEST_F(PostOptimEventTest, WhatLibfsdpDoesBehindTheEventIsNoRace) {
+  using Between = std::function<void(Sharded&, std::vector<AdamW>&)>;
+  const std::map<std::string, Between> all = {
+      {"a step", [](Sharded&, std::vector<AdamW>& optimizers) { optimizers.front().step(); }},
+      {"new values",
+       [](Sharded& setup, std::vector<AdamW>&) { setup.root.init_parameters(initialise); }},
+      {"a use of a unit",
+       [](Sharded& setup, std::vector<AdamW>&) {
+         const FSDPModule unit = fsdp_module(*setup.model->blocks[1]);
+         unit.unshard();
+         setup.model->blocks[1]->up.detach().sum();
+         unit.reshard();
+       }},
+      {"a call of a unit",
+       [](Sharded& setup, std::vector<AdamW>&) {
+         const at::NoGradGuard no_grad;
+         setup.model->blocks[1](at::ones({2, 3, setup.model->config.width}));
+       }},
+  };
+  for (const auto& [name, between] : all) {
+    SCOPED_TRACE(name);
+    device_.stop();
+    device_.start();
+    const Case test_case{.name = "event"};
+    Sharded setup = sharded_for(test_case);
+    std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+    train_step(test_case, setup, optimizers, 0);
+    forward_and_backward(test_case, setup, 1);
+    setup.root.set_post_optim_event(event_now());
+    device_.set_phase(name);
+    between(setup, optimizers);
+    device_.set_phase("forward");
+    loss(setup.model, 2, 0);
+    EXPECT_EQ(device_.text_of_races(), "");
+  }
+}
+
+// It was gathered ahead of the event.
+TEST_F(PostOptimEventTest, AUnitThatIsReshardedBehindTheEventIsNoRace) {
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  forward_and_backward(test_case, setup, 0);
+  const FSDPModule unit = fsdp_module(*setup.model->blocks[1]);
+  unit.unshard();
+  setup.root.set_post_optim_event(event_now());
+  device_.set_phase("the use");
+  setup.model->blocks[1]->up.detach().sum();
+  unit.reshard();
+  device_.set_phase("forward");
+  loss(setup.model, 1, 0);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+TEST_F(PostOptimEventTest, AnEventThatHasNotBeenRecordedIsRefused) {
+  Sharded setup = sharded_for({.name = "event"});
+  const auto event = std::make_shared<c10::Event>(FakeDevice::device().type());
+  const std::string said = refusal([&] { setup.root.set_post_optim_event(event); });
+  EXPECT_NE(said.find("set_post_optim_event: the event has not been recorded"), std::string::npos)
+      << said;
+  EXPECT_EQ(event.use_count(), 1);
+  setup.root.set_post_optim_event(nullptr);
 }
 
 TEST_F(PostOptimEventTest, IsUsedOnce) {
