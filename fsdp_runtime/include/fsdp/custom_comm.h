@@ -15,8 +15,9 @@ namespace fsdp {
 /// @{
 
 /// How a unit gathers its parameters, for FSDPModule::set_custom_all_gather(): FSDP2's interface of
-/// this name. The same on all ranks, which all call it for the same units in the same order.
-/// Thread: the rank's.
+/// this name. The same on all ranks, which all call it for the same units in the same order. If a
+/// method throws, or what it returns is refused, the unit stays sharded and the forward, backward
+/// or unshard() throws; if it is so on all ranks, they may try again. Thread: the rank's.
 class FSDP_API AllGather {
  public:
   virtual ~AllGather() = default;

@@ -50,12 +50,17 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
   }
   at::NoGradGuard no_grad;
   const Issue issue(Lane::kGather, purpose);
-  if (custom_) {
-    start_in_custom_memory(issue);
-  } else if (store_.window()) {
-    start_in_window(context, issue);
-  } else {
-    start_in_slot(context, issue);
+  try {
+    if (custom_) {
+      start_in_custom_memory(issue);
+    } else if (store_.window()) {
+      start_in_window(context, issue);
+    } else {
+      start_in_slot(context, issue);
+    }
+  } catch (...) {
+    free_memory();
+    throw;
   }
   state_ = State::kInFlight;
   RuntimeCounters& counters = context.counters_in_place();
@@ -123,13 +128,17 @@ void GatherBuffer::free_whole() {
   if (state_ != State::kUnsharded) {
     return;
   }
-  storage_.poison();
-  slot_.reset();
-  custom_memory_.reset();
   state_ = State::kSharded;  // whatever follows, nobody may take it for gathered
+  free_memory();
   if (store_.window()) {
     store_.window()->release();
   }
+}
+
+void GatherBuffer::free_memory() {
+  storage_.poison();
+  slot_.reset();
+  custom_memory_.reset();
 }
 
 }  // namespace fsdp

@@ -43,7 +43,8 @@ class GatherBuffer {
   /// Parameter `index` of the store, in its shape. Valid to read while unsharded.
   at::Tensor view(size_t index) const;
 
-  /// Issues the all-gather, which peers see as being for `purpose`. No-op unless sharded.
+  /// Issues the all-gather, which peers see as being for `purpose`. No-op unless sharded. If it
+  /// throws, the parameters are sharded as before.
   void start(RunContext& context, const std::string& purpose);
   /// The parameters can be used afterwards: CPU: blocks; CUDA: by the current stream. No-op when
   /// sharded. Throws like Work::wait().
@@ -81,6 +82,7 @@ class GatherBuffer {
   at::Tensor input_of_gather(const at::Tensor& range) const;
   Collectives& gathering() const { return part_ ? *part_comm_ : *comm_; }
   void free_whole();
+  void free_memory();
 
   ShardStore& store_;
   const std::shared_ptr<Collectives> comm_;

@@ -166,6 +166,7 @@ TEST(CustomCommTest, WhatItReturnsIsChecked) {
     gather->returns_null = true;
     said = refusal([&] { setup.root.unshard(); });
     EXPECT_NE(said.find("AllGather::run() has returned null"), std::string::npos) << said;
+    EXPECT_EQ(gather->memory.use_count(), 1) << "kept for a gather that has not begun";
     gather->returns_null = false;
     loss(setup.model, 0, rank.rank).backward();
   });
