@@ -1,6 +1,8 @@
 #include "fsdp_runtime/src/engine/gather_buffer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
@@ -8,6 +10,16 @@
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
+namespace {
+
+/// `stream` waits for what the current one has been given.
+void wait_for_current(const c10::Stream& stream) {
+  c10::Event last(stream.device_type());
+  last.record(c10::impl::VirtualGuardImpl(stream.device_type()).getStream(stream.device()));
+  last.block(stream);
+}
+
+}  // namespace
 
 GatherBuffer::GatherBuffer(ShardStore& store, std::shared_ptr<Collectives> comm,
                            at::ScalarType dtype)
@@ -52,13 +64,14 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
   const Issue issue(Lane::kGather, purpose);
   try {
     if (custom_) {
-      start_in_custom_memory(issue);
+      start_in_custom_memory(context, issue);
     } else if (store_.window()) {
       start_in_window(context, issue);
     } else {
       start_in_slot(context, issue);
     }
   } catch (...) {
+    custom_stream_.reset();  // nobody has read the memory
     free_memory();
     throw;
   }
@@ -74,11 +87,12 @@ void GatherBuffer::start_in_slot(RunContext& context, const Issue& issue) {
   gather_.add(gathering().all_gather_into(output_, input_of_gather(own_range_), issue));
 }
 
-void GatherBuffer::start_in_custom_memory(const Issue& issue) {
+void GatherBuffer::start_in_custom_memory(RunContext& context, const Issue& issue) {
   const int64_t numel = store_.layout().numel();
   const int64_t part = store_.layout().shard_numel;
   custom_memory_ = checked_memory(custom_->allocate(numel, dtype_, store_.device()), numel,
                                   output_.options(), "AllGather");
+  custom_stream_ = context.current_stream_behind_update();
   storage_.point_to(custom_memory_.data_ptr());
   const at::Tensor range = custom_memory_.view({numel}).narrow(0, comm_->rank() * part, part);
   gather_.add(checked_work(custom_->run(custom_memory_, input_of_gather(range), gathering(), issue),
@@ -138,6 +152,9 @@ void GatherBuffer::free_whole() {
 void GatherBuffer::free_memory() {
   storage_.poison();
   slot_.reset();
+  if (const std::optional<c10::Stream> stream = std::exchange(custom_stream_, std::nullopt)) {
+    wait_for_current(*stream);  // which may get the memory again
+  }
   custom_memory_.reset();
 }
 

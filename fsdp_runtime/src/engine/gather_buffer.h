@@ -1,11 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 #include <fsdp/collectives.h>
 #include <fsdp/custom_comm.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -76,7 +78,7 @@ class GatherBuffer {
   enum class State { kSharded, kInFlight, kUnsharded };
 
   void start_in_slot(RunContext& context, const Issue& issue);
-  void start_in_custom_memory(const Issue& issue);
+  void start_in_custom_memory(RunContext& context, const Issue& issue);
   void start_in_window(RunContext& context, const Issue& issue);
   /// What this rank gives to an all-gather, of which `range` is its range of the output.
   at::Tensor input_of_gather(const at::Tensor& range) const;
@@ -92,8 +94,9 @@ class GatherBuffer {
   at::Tensor own_range_;  // this rank's of output_
   State state_ = State::kSharded;
   SlotLease slot_;
-  std::shared_ptr<AllGather> custom_;  // may be null
-  at::Tensor custom_memory_;           // that the storage points to, if it is the user's
+  std::shared_ptr<AllGather> custom_;         // may be null
+  at::Tensor custom_memory_;                  // that the storage points to, if it is the user's
+  std::optional<c10::Stream> custom_stream_;  // that it was asked for on, unless on that of compute
   std::shared_ptr<Collectives> part_comm_;
   SlotLease part_;  // of part_comm_, if there is one
   PendingWork gather_;

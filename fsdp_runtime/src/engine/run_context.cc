@@ -100,10 +100,21 @@ std::optional<c10::Stream> RunContext::take_stream_behind_update() {
     return std::nullopt;
   }
   const c10::Device device(update->device_type(), update->device_index());
-  const c10::Stream stream =
-      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-  update->block(stream);
-  return stream;
+  if (!behind_update_) {
+    behind_update_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  }
+  update->block(*behind_update_);
+  return behind_update_;
+}
+
+std::optional<c10::Stream> RunContext::current_stream_behind_update() const {
+  if (!behind_update_) {
+    return std::nullopt;
+  }
+  const c10::Device device = behind_update_->device();
+  const bool is_current =
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device) == *behind_update_;
+  return is_current ? behind_update_ : std::nullopt;
 }
 
 namespace {

@@ -81,8 +81,11 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// the root: what waits for the event alone would not be behind that.
   void forget_post_optim_event() { update_ = nullptr; }
   /// Where gathers are to be issued that wait for the event and nothing else, if there is one,
-  /// which is forgotten.
+  /// which is forgotten. The same stream each time, so that memory is given back where it is asked
+  /// for.
   std::optional<c10::Stream> take_stream_behind_update();
+  /// That stream, if it is the current one.
+  std::optional<c10::Stream> current_stream_behind_update() const;
   /// Reshards all units.
   void reshard_all();
   /// Counts forwards of the root; tells uses of a unit in one forward from uses in another.
@@ -153,7 +156,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   int64_t forward_id_ = 0;
   int64_t write_epoch_ = 0;
   bool is_last_backward_ = true;
-  std::shared_ptr<c10::Event> update_;  // after the optimizer; may be null
+  std::shared_ptr<c10::Event> update_;        // after the optimizer; may be null
+  std::optional<c10::Stream> behind_update_;  // once there has been one
   bool backward_queued_ = false;
   bool accumulates_gradients_ = false;
   // Owned by the queued callback, so it expires with its backward even if that throws.
