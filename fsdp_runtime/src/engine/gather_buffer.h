@@ -59,6 +59,8 @@ class GatherBuffer {
   void reshard_to_part(RunContext& context, const std::shared_ptr<Collectives>& part_comm);
   bool is_sharded() const { return state_ == State::kSharded; }
   bool is_in_flight() const { return state_ == State::kInFlight; }
+  /// Whether reshard_to_part() has left one.
+  bool has_part() const { return part_ != nullptr; }
   /// Of its own, for the parameters that are gathered now.
   int64_t bytes_in_use() const;
   /// For the message of an access while sharded.

@@ -78,9 +78,9 @@ void ParamGroup::retarget(const std::vector<NamedParameter>& params) {
 }
 
 void ParamGroup::check_unused() const {
-  TORCH_CHECK(is_sharded() && !collects_gradients() && !reducer_.is_reducing(),
-              "fully_shard: ", store_.fqn(0),
-              " is in use; shard the root before the first forward");
+  TORCH_CHECK(
+      is_sharded() && !unsharded_.has_part() && !collects_gradients() && !reducer_.is_reducing(),
+      "fully_shard: ", store_.fqn(0), " is in use; shard the root before the first forward");
 }
 
 void ParamGroup::set_context(std::shared_ptr<RunContext> context) {

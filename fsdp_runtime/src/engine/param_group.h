@@ -56,7 +56,7 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
 
-  /// TORCH_CHECK if gathered or with gradients in slots.
+  /// TORCH_CHECK if gathered, wholly or in part, or with gradients in slots.
   void check_unused() const;
   /// Only while unused.
   void set_context(std::shared_ptr<RunContext> context);

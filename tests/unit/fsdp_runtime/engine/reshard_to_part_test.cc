@@ -168,6 +168,24 @@ TEST(ReshardToPartTest, WhereRanksReadInPlaceItIsTrue) {
   });
 }
 
+// Between forward and backward a part of it is somebody's slot.
+TEST(ReshardToPartTest, AUnitWithAPartCannotBeShardedAroundAnyMore) {
+  struct Around : torch::nn::Module {
+    explicit Around(const std::shared_ptr<ToyBlock>& block) { register_module("block", block); }
+  };
+  run_ranks(4, [](Rank& rank) {
+    const FullyShardOptions options{.mesh = rank.mesh, .reshard_after_forward = 2};
+    const auto block = std::make_shared<ToyBlock>(ToyConfig{});
+    const Unit<ToyBlock> unit(block);
+    const FSDPModule root = fully_shard(block, options);
+    const at::Tensor result = unit(at::ones({2, 3, ToyConfig{}.width}));
+    const std::string said =
+        refusal([&] { fully_shard(std::make_shared<Around>(block), options); });
+    EXPECT_NE(said.find("is in use; shard the root before"), std::string::npos) << said;
+    result.sum().backward();
+  });
+}
+
 TEST(ReshardToPartTest, RowsOfCopiesHaveTheirOwnParts) {
   run_ranks(8, [](Rank& rank) {
     Sharded setup = make_hybrid(rank, 2, {.reshard_after_forward = 2});
