@@ -42,6 +42,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// Ends the forward of a unit of several modules of which some have not been called. No-op
   /// otherwise.
   void end_open_forward();
+  /// The same when the root's forward has failed, which is why they have not. Leaves the parameters
+  /// to the caller.
+  void abandon_open_forward();
   void pre_backward();
   /// The backward of one use ends, that of PostBackwardNode `use`.
   void end_use(const torch::autograd::Node& use);

@@ -56,6 +56,15 @@ void RunContext::end_open_forwards() {
   }
 }
 
+void RunContext::abandon_forward() {
+  for (const std::weak_ptr<ModuleState>& weak : lists_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->abandon_open_forward();
+    }
+  }
+  reshard_all();
+}
+
 void RunContext::end_forward(bool has_backward) {
   for (const std::shared_ptr<Collectives>& comm : comms_) {
     marks_.push_back(comm->mark({Lane::kGather, "the end of a forward"}));

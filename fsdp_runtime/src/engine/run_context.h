@@ -86,6 +86,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   std::optional<c10::Stream> take_stream_behind_update();
   /// That stream, if it is the current one.
   std::optional<c10::Stream> current_stream_behind_update() const;
+  /// The root's forward has failed: reshards all units, whatever has run of them.
+  void abandon_forward();
   /// Reshards all units.
   void reshard_all();
   /// Counts forwards of the root; tells uses of a unit in one forward from uses in another.

@@ -100,6 +100,14 @@ void ModuleState::end_open_forward() {
   end_forward();
 }
 
+void ModuleState::abandon_open_forward() {
+  if (forward_.is_open()) {
+    training_ = Training::kIdle;
+    forward_.clear();
+    trace_.end_forward();
+  }
+}
+
 void ModuleState::reshard_until_backward() {
   for (const auto& group : groups_) {
     if (part_comm_ && at::GradMode::is_enabled()) {
@@ -117,12 +125,12 @@ void ModuleState::abandon_forward() noexcept {
     }
     training_ = Training::kIdle;
     forward_.clear();
-    trace_.end_forward();
     if (is_root()) {
-      context_->reshard_all();
+      context_->abandon_forward();
     } else {
       reshard();
     }
+    trace_.end_forward();
   } catch (
       ...) {  // NOLINT(bugprone-empty-catch): the exception of the forward is the one to report
   }
