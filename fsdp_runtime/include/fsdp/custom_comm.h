@@ -33,7 +33,9 @@ class FSDP_API AllGather {
 };
 
 /// How a unit reduces its gradients over the ranks that divide its parameters, for
-/// FSDPModule::set_custom_reduce_scatter(). As AllGather.
+/// FSDPModule::set_custom_reduce_scatter(). As AllGather, but if a method throws, or what it
+/// returns is refused, the gradients are lost: the backward and all that the root is asked for
+/// afterwards throw the same error, and the root is to be destroyed.
 class FSDP_API ReduceScatter {
  public:
   virtual ~ReduceScatter() = default;

@@ -101,8 +101,8 @@ class GradientReducer {
   /// The gradient's memory, [shard_numel] in the parameters' own dtype; allocated once.
   const at::Tensor& memory();
 
-  /// Issues the reduction of `whole`. If a stage cannot be issued, it throws and the reduction has
-  /// failed.
+  /// Issues the reduction of `whole`. If there is no memory for it, or a stage cannot be issued, it
+  /// throws and the reduction has failed: this rank has no part in what its peers reduce.
   void start(RunContext& context, UnshardedGradients whole, const ReductionOptions& options);
   bool is_reducing() const { return static_cast<bool>(work_); }
   /// Whether the last start() has put off the all-reduce.

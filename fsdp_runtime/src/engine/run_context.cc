@@ -163,12 +163,13 @@ void RunContext::reset_failed_backward() {
   if (!backward_queued_) {
     return;
   }
-  finish_all_reductions();
+  // First: if a reduction has failed for good, its error is all that can follow.
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->abandon_backward();
     }
   }
+  finish_all_reductions();
   show_gradients();
   backward_queued_ = false;
   hook_error_ = nullptr;  // what the backward has thrown is its error
