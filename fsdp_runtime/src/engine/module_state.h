@@ -124,7 +124,10 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void reshard_after_gradients();
   void check_not_summoned() const;
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
-  /// If an input needs a gradient, autograd reports the end of this use.
+  // Autograd has a thread for each device. All hooks are to be called on that of the mesh's, or
+  // they would run at the same time, and in an order that is not the same on all ranks.
+
+  /// If an input on the mesh's device needs a gradient, autograd reports the end of this use.
   std::vector<detail::InputVersion> register_post_backward_hook(std::vector<at::Tensor*>& inputs);
   void check_unmodified(const std::vector<detail::InputVersion>& inputs) const;
   void register_pre_backward_hooks(std::vector<at::Tensor*>& outputs);
@@ -134,6 +137,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   ModulesToRun forward_;
   bool is_open_forward_reported_ = false;
   const FullyShardOptions options_;
+  const c10::Device device_;  // of the mesh
   std::optional<bool> reshard_after_forward_;
   std::shared_ptr<Collectives> part_comm_;  // of reshard_until_backward(); null: keeps nothing
   // The groups release their slots to the context in their destructors, so it must be destroyed

@@ -156,7 +156,7 @@ std::vector<detail::InputVersion> ModuleState::register_post_backward_hook(
   }
   std::vector<at::Tensor*> differentiable;
   for (at::Tensor* input : inputs) {
-    if (input->requires_grad()) {
+    if (input->requires_grad() && input->device() == device_) {
       differentiable.push_back(input);
     }
   }
@@ -191,7 +191,7 @@ void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs)
       uses_.add(made_by, context_->forward_id());
       is_use_reported_ = true;  // by the end of the backward
     }
-    made_by->add_tensor_pre_hook(std::make_unique<PreBackwardHook>(weak_from_this()));
+    PreBackwardHook::install(*this, made_by, device_);
   }
 }
 
