@@ -2,6 +2,7 @@
 """The trainings of library_train, which bench_library.py compares with PyTorch, compute the same on two ranks. The benchmark itself
 is run by scripts/bench only."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ class LibraryTrainTest(JobCase):
     def losses(self, *arguments: str) -> list[float]:
         case = bench_train.Case(steps=STEPS, micro_batch=2, length=16, mode="fp32", model="deep")
         config, output = bench_train.write_case(self.dir, case), self.dir / "steps.jsonl"
+        (self.dir / "config.json").write_text(json.dumps({**bench_train.DEEP_MODEL, "num_hidden_layers": 2}))
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", "--no-python", BIN / "library_train", config, output, "shm", *arguments)
         self.assertEqual(rc, 0, err)
         records = bench_train.step_records(output)
