@@ -133,8 +133,12 @@ FSDP_API bool is_deferred(const torch::nn::Module& module);
 /// memory from the first operation that it needs to the last. All ranks that share the shards call
 /// it, and it blocks the host; else it is local. Thread: the rank's, outside of forward and
 /// backward. Without grad mode.
+/// If it throws, `module` stays as is_deferred() says, and the next call goes on where this one has
+/// ended, with the same values in the end.
 ///
-/// Errors: TORCH_CHECK unless is_deferred(module); what the operations throw; those of
+///
+/// Errors: TORCH_CHECK unless is_deferred(module), in forward, backward and summon_full_params() of
+/// one of its units; what the operations throw; those of
 /// FSDPModule::prepare_to_write().
 FSDP_API void materialize_module(const std::shared_ptr<torch::nn::Module>& module);
 
