@@ -41,7 +41,8 @@ class InitTape;
 /// outside of forward and backward. Without grad mode.
 ///
 /// Errors: TORCH_CHECK, on all ranks, if one has it: another device than the mesh's, a parameter
-/// without memory (unmaterialized_parameter()), or other names, shapes or dtypes than the others.
+/// without memory (unmaterialized_parameter()), or other names, shapes or dtypes than the others,
+/// or another `bucket_bytes`.
 /// TORCH_CHECK on a null module and on `bucket_bytes` < 1. Those of Work::wait().
 FSDP_API void sync_module_states(const std::shared_ptr<torch::nn::Module>& module,
                                  const std::shared_ptr<DeviceMesh>& mesh = nullptr,
