@@ -235,7 +235,7 @@ void BucketReducer::wait_for_buckets() {
     }
     const at::Tensor& flat = buckets_->all()[number].flat;
     if (flight.result.defined() && !flight.result.is_same(flat)) {
-      flat.copy_(flight.result.view({-1}));
+      flat.copy_(flight.result.reshape({-1}));
     }
     flight = {};
   }
