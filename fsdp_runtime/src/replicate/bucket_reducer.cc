@@ -177,6 +177,9 @@ void BucketReducer::collect(size_t index) {
       "or name the parameter in params_and_buffers_to_ignore and reduce it yourself");
   const bool divides = !hook_ && divisor_ != 1;
   if (is_part_of_bucket(gradient, part)) {
+    if (used_[index] == 0 && allows_missing()) {
+      gradient = part.clone();  // stays, if no rank has used the parameter
+    }
     if (divides) {
       part.div_(static_cast<double>(divisor_));
     }
