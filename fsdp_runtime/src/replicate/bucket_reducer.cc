@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <utility>
@@ -24,7 +25,7 @@ BucketReducer::BackwardMark::~BackwardMark() {
     return;
   }
   if (const std::shared_ptr<BucketReducer> alive = reducer.lock()) {
-    alive->drop_gradients();
+    alive->drop_gradients_of(round);
   }
 }
 
@@ -91,6 +92,7 @@ bool BucketReducer::enter_backward() {
   is_left_open_ = false;
   const auto mark = std::make_shared<BackwardMark>();
   mark->reducer = weak_from_this();
+  mark->round = round_;
   mark_ = mark;
   torch::autograd::Engine::get_default_engine().queue_callback(
       [self = shared_from_this(), mark] { self->on_backward_end(*mark); });
@@ -104,6 +106,7 @@ void BucketReducer::begin_round() {
               "with grad mode on");
   is_round_allowed_ = false;
   is_open_ = true;
+  ++round_;
   has_marked_unused_ = false;
   progress_->begin();
   std::fill(counts_.begin(), counts_.end(), 0);
@@ -120,6 +123,7 @@ void BucketReducer::begin_round() {
 }
 
 void BucketReducer::on_backward() {
+  const std::lock_guard lock(mu_);
   if (!hooks_->reaches_any() || !enter_backward() || !options_.find_unused_parameters ||
       options_.static_graph || has_marked_unused_) {
     return;
@@ -131,6 +135,7 @@ void BucketReducer::on_backward() {
 }
 
 void BucketReducer::on_gradient(size_t index) {
+  const std::lock_guard lock(mu_);
   const bool is_in_round = enter_backward();
   used_[index] = 1;
   if (!is_in_round) {
@@ -245,6 +250,7 @@ void BucketReducer::wait_for_buckets() {
 }
 
 void BucketReducer::on_backward_end(BackwardMark& mark) {
+  const std::lock_guard lock(mu_);
   if (is_nested_backward() && !progress_->is_complete()) {
     mark.has_ended = true;  // this one; the backward around it may go on
     is_left_open_ = true;
@@ -257,9 +263,16 @@ void BucketReducer::on_backward_end(BackwardMark& mark) {
 }
 
 void BucketReducer::settle() {
+  const std::lock_guard lock(mu_);
   if (is_open_ && is_left_open_) {
     is_left_open_ = false;
     end_round();
+  }
+  const bool is_in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  if (!is_in_backward && !mark_.expired()) {  // it has thrown, and autograd has not let go of it
+    drop_gradients();
+    mark_.reset();
+    ++round_;
   }
 }
 
@@ -365,6 +378,14 @@ void BucketReducer::reset_failed_round() {
   }
   std::fill(used_.begin(), used_.end(), 0);
   is_open_ = false;
+  ++round_;
+}
+
+void BucketReducer::drop_gradients_of(uint64_t round) {
+  const std::lock_guard lock(mu_);
+  if (round_ == round) {
+    drop_gradients();
+  }
 }
 
 void BucketReducer::drop_gradients() {
