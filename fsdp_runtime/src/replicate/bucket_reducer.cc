@@ -42,6 +42,12 @@ BucketReducer::BucketReducer(std::vector<NamedParameter> params, std::shared_ptr
                                    options_.limits));
 }
 
+BucketReducer::~BucketReducer() {
+  if (comm_->is_stream_ordered()) {  // others hold what they work on, and a wait would block
+    reset_failed_round();
+  }
+}
+
 void BucketReducer::install_hooks() {
   hooks_ = std::make_unique<ReplicaHooks>(params_, weak_from_this());
 }

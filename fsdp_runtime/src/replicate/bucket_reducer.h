@@ -41,6 +41,10 @@ class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
   /// `params`: require grad, each once.
   BucketReducer(std::vector<NamedParameter> params, std::shared_ptr<Collectives> comm,
                 const ReducerOptions& options);
+  /// Gives back memory that a failed round's reductions may be using.
+  ~BucketReducer();
+  BucketReducer(const BucketReducer&) = delete;
+  BucketReducer& operator=(const BucketReducer&) = delete;
   /// Behind the constructor, as hooks refer to this.
   void install_hooks();
 
