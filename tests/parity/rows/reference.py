@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import models
+import noted_files
 import torch
 import torch._dynamo  # noqa: F401: which an optimizer's first step loads, once for all ranks
 import torch.distributed as dist
@@ -27,8 +28,6 @@ from torch.distributed.tensor import DTensor
 
 # As libfsdp's: of one operation.
 TIMEOUT = datetime.timedelta(seconds=60)
-# By key.
-Noted = dict[str, torch.Tensor | list[str] | str]
 
 
 class Case:
@@ -273,7 +272,7 @@ def run_rank(rank: int, ranks: int, port: int, cases: list[dict], output: Path) 
                 noted[case["name"]] = {**run.tensors, **run.parts, **run.texts}
             except Exception:
                 noted[case["name"]] = {"error": traceback.format_exc()}
-    torch.save(noted, f"{output}.{rank}.pt")
+    noted_files.write(Path(f"{output}.{rank}"), noted)
 
 
 def run_process(*arguments) -> None:
@@ -292,7 +291,7 @@ def cases_at(output: Path) -> str:
 
 
 def run(ranks: int, port: int, cases: list[dict], output: Path, limit_s: float) -> None:
-    """Writes <output>.<rank>.pt, for read()."""
+    """Writes <output>.<rank>.json and .bin, for read()."""
     deadline = time.monotonic() + limit_s
     gc.freeze()
     fork = multiprocessing.get_context("fork")
@@ -309,9 +308,9 @@ def run(ranks: int, port: int, cases: list[dict], output: Path, limit_s: float) 
             raise SystemExit(f"PyTorch at {ranks} ranks {'fails' if ended else f'has not ended within {limit_s:.0f} s'}, in {cases_at(output)}")
 
 
-def read(ranks: int, output: Path) -> list[dict[str, Noted]]:
+def read(ranks: int, output: Path) -> list[dict[str, noted_files.Noted]]:
     """What has been noted, by rank, case and key; shards have been put together."""
-    of_ranks = [torch.load(f"{output}.{rank}.pt", weights_only=True) for rank in range(ranks)]
+    of_ranks = [noted_files.read(Path(f"{output}.{rank}")) for rank in range(ranks)]
 
     def whole(case: str, key: str, value):
         if not isinstance(value, tuple):

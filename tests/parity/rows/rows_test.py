@@ -25,6 +25,7 @@ BEGIN = time.monotonic()
 os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
+import noted_files  # noqa: E402
 import operations  # noqa: E402
 import reference  # noqa: E402
 import table  # noqa: E402
@@ -67,7 +68,7 @@ class Results:
     """What both sides have noted, by who ran it, case, number of ranks and rank."""
 
     def __init__(self, program: Path, cases: list[operations.Case], is_long: bool):
-        self.noted: dict[tuple[str, str, int, int], reference.Noted] = {}
+        self.noted: dict[tuple[str, str, int, int], noted_files.Noted] = {}
         with tempfile.TemporaryDirectory() as folder:
             for ranks in sorted({ranks for case in cases for ranks in ranks_of(case, is_long)}):
                 chosen = [operations.case_for(case, ranks) for case in cases if ranks in ranks_of(case, is_long)]
@@ -81,15 +82,9 @@ class Results:
                 for backend in backends_of(ranks):
                     output = Path(folder) / f"{backend}{ranks}"
                     run_libfsdp(program, backend, ranks, path, output)
-                    self.read(output, backend, ranks)
-
-    def read(self, output: Path, backend: str, ranks: int) -> None:
-        for rank in range(ranks):
-            for name, texts in json.loads(Path(f"{output}.{rank}.json").read_text()).items():
-                self.noted[backend, name, ranks, rank] = dict(texts)
-            for key, value in torch.load(f"{output}.{rank}.pt", weights_only=True).items():
-                name, what = key.split("|")
-                self.noted[backend, name, ranks, rank][what] = value
+                    for rank in range(ranks):
+                        self.noted |= {(backend, name, ranks, rank): noted
+                                       for name, noted in noted_files.read(Path(f"{output}.{rank}")).items()}
 
 
 def events_as(compare: str | None, events: list[str]) -> object:
@@ -141,7 +136,7 @@ class Rows(unittest.TestCase):
                         self.compare(case, ranks, self.results.noted[backend, case.name, ranks, rank],
                                      self.results.noted["pytorch", case.name, ranks, rank])
 
-    def compare(self, case: operations.Case, ranks: int, ours: reference.Noted, theirs: reference.Noted) -> None:
+    def compare(self, case: operations.Case, ranks: int, ours: noted_files.Noted, theirs: noted_files.Noted) -> None:
         for who, noted in (("PyTorch", theirs), ("libfsdp", ours)):
             if "error" in noted:
                 self.fail(f"{who} fails: {noted['error']}")
