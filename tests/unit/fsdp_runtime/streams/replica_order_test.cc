@@ -22,11 +22,11 @@ constexpr int64_t kReduceStream = 2;  // of the first group
 /// Layers of two buckets or more; the gradient of the first one fails, if it is told to.
 struct LayerStack : torch::nn::Module {
   LayerStack() {
+    bias = register_parameter("bias", at::zeros({8}));
     for (int64_t i = 0; i < 4; ++i) {
       const at::Tensor weight = at::arange(64, at::kFloat).add(i).sin().mul(0.3).view({8, 8});
       layers.push_back(register_parameter("layer" + std::to_string(i), weight));
     }
-    bias = register_parameter("bias", at::zeros({8}));
     mean = register_buffer("mean", at::zeros({8}));
   }
   at::Tensor forward(const at::Tensor& x) {
