@@ -380,8 +380,9 @@ TEST(SelectiveCheckpointTest, BehindAKeptOperatorRandomNumbersGoOnAsInTheFirstRu
     const at::Tensor x = leaf({8, 8});
     const auto run = [](const at::Tensor& t) {
       const at::Tensor first = std::get<0>(at::native_dropout(t.exp(), 0.5, /*train=*/true));
-      const at::Tensor second = at::dropout(first.sin(), 0.5, /*train=*/true);
-      return at::dropout(second.cos(), 0.5, /*train=*/true);
+      const at::Tensor hidden = first.sin();
+      const at::Tensor second = hidden * at::empty_like(hidden).bernoulli_(0.5);
+      return second.cos() * at::rand_like(second);
     };
     const CheckpointOptions options{.early_stop = false,
                                     .keeps_results_of = [&](const std::string& op) {
