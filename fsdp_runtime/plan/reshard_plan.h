@@ -1,21 +1,30 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace fsdp::plan {
 
+/// A unit whose parameters are gathered while it runs.
+struct UnitToGather {
+  int64_t bytes = 0;                            // of its gathered parameters
+  std::optional<size_t> around = std::nullopt;  // the unit that it runs in, which comes before it
+};
+
 /// Which units stay gathered from their forward to their backward, so that the gathered parameters
-/// never take more than `budget` bytes at once. `bytes`: of each unit's gathered parameters, in the
-/// order of forward.
+/// never take more than `budget` bytes at once. `units`: in the order in which their forwards
+/// begin.
 ///
 /// Kept are the units that run last, which is for the shortest time, and of those before them
-/// whatever still fits. Beside what is kept there is always room for the unit that computes and the
-/// one that is prefetched; so nothing is kept if these are more than the budget. Pure.
-std::vector<bool> units_to_keep(const std::vector<int64_t>& bytes, int64_t budget);
+/// whatever still fits. Beside what is kept there is always room for the unit that computes, those
+/// around it, and the one that is prefetched; so nothing is kept if these are more than the budget.
+/// Pure.
+std::vector<bool> units_to_keep(const std::vector<UnitToGather>& units, int64_t budget);
 
 /// The most that gathered parameters take at once in forward and backward, with one unit
-/// prefetched. Pure.
-int64_t most_gathered(const std::vector<int64_t>& bytes, const std::vector<bool>& kept);
+/// prefetched. A unit is gathered while it runs, and so while units run in it. Pure.
+int64_t most_gathered(const std::vector<UnitToGather>& units, const std::vector<bool>& kept);
 
 }  // namespace fsdp::plan

@@ -51,7 +51,7 @@ def blocks_of(root: Path) -> list[Block]:
 
 
 def is_piece(block: Block) -> bool:
-    """Of a program that a page shows in pieces; fsdp2_page_test.py runs it."""
+    """Of a program that a page shows in pieces; pieces_page_test.py runs it."""
     return block.file in IN_PIECES and block.language in ("cpp", "python")
 
 

@@ -81,13 +81,14 @@ def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
 
 
 def replicate(model: LlamaForCausalLM, config: dict) -> DistributedDataParallel:
-    """The whole model on each rank; in bfloat16 by autocast, as DDP is used."""
+    """The whole model on each rank; in half precision by autocast, as DDP is used."""
     layers = model.model.layers
     for number in range(len(layers)):
         if config["train"].get("activation_checkpointing", False):
             layers[number] = checkpoint_wrapper(layers[number])
-    if config.get("precision", {}).get("param", "float32") == "bfloat16":
-        model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    dtype = getattr(torch, config.get("precision", {}).get("param", "float32"))
+    if dtype != torch.float32:
+        model.forward = torch.autocast("cpu", dtype=dtype)(model.forward)
     return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
@@ -117,7 +118,7 @@ def set_gradient_sync(model: torch.nn.Module, is_needed: bool) -> None:
         model.set_requires_gradient_sync(is_needed)
 
 
-def train_step(model, optimizer, windows: Windows, order: list[int], config: dict, step: int,
+def train_step(model, optimizer, scaler: torch.amp.GradScaler, windows: Windows, order: list[int], config: dict, step: int,
                is_measured: bool) -> tuple[torch.Tensor, float | None]:
     """One optimizer step; returns this rank's mean loss and the global gradient norm, if it is clipped or measured."""
     train = config["train"]
@@ -129,14 +130,16 @@ def train_step(model, optimizer, windows: Windows, order: list[int], config: dic
         inputs, targets = (torch.stack(side) for side in zip(*pairs))
         set_gradient_sync(model, train.get("sync_each_micro_batch", True) or number + 1 == rounds)
         loss = next_token_loss(model(inputs), targets)
-        (loss / rounds if rounds > 1 else loss).backward()
+        scaler.scale(loss / rounds if rounds > 1 else loss).backward()
         total += loss.detach() / rounds if rounds > 1 else loss.detach()
     norm, limit = None, train.get("max_grad_norm", 0)
     if limit > 0 or is_measured:
+        scaler.unscale_(optimizer)
         # An infinite limit only measures: all gradients are multiplied by 1.
         norm_tensor = torch.nn.utils.clip_grad_norm_(model.parameters(), limit if limit > 0 else float("inf"))
         norm = full(norm_tensor).item()
-    optimizer.step()
+    scaler.step(optimizer)
+    scaler.update()
     optimizer.zero_grad()
     return total, norm
 
@@ -165,8 +168,11 @@ def main() -> None:
     parser.add_argument("--grad-norm", action="store_true", help="measure the gradient norm though it is not clipped")
     parser.add_argument("--ddp", action="store_true", help="with DistributedDataParallel instead of FSDP2")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
+    parser.add_argument("--float16", action="store_true", help="compute in it, reduce in float32, and scale the loss")
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
+    if options.float16:
+        config["precision"] = {"param": "float16", "reduce": "float32", "output": "float32"}
 
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -178,6 +184,7 @@ def main() -> None:
     steps = config["train"]["steps"]
     optimizer = make_optimizer(config, model, options.optimizer)
     scheduler = make_scheduler(optimizer, steps, config.get("schedule", {}))
+    scaler = torch.amp.GradScaler("cpu", enabled=options.float16)
     windows = Windows(config["data"]["train"], config["data"]["seq_len"])
     order = window_order(windows, config["data"])
     tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
@@ -186,7 +193,7 @@ def main() -> None:
         for step in range(steps):
             started = time.perf_counter()
             lr = optimizer.param_groups[0]["lr"]
-            loss, norm = train_step(model, optimizer, windows, order, config, step, options.grad_norm)
+            loss, norm = train_step(model, optimizer, scaler, windows, order, config, step, options.grad_norm)
             scheduler.step()
             gathered = torch.empty(world)
             dist.all_gather_into_tensor(gathered, loss.view(1))

@@ -114,14 +114,21 @@ struct FSDP_API CheckpointOptions {
   /// that passes through the segment, which is not a std::exception.
   bool early_stop = true;
   /// Whether the default random generators begin the other run as the first. Without random numbers
-  /// in the segment, false saves a copy of their states, and on CUDA a wait of the host.
+  /// in the segment, false saves a copy of their states, and on CUDA a wait of the host. With
+  /// random numbers, false gives other ones in the other run.
   bool preserve_rng_state = true;
   /// Not reentrant: whether what is saved in both runs is compared by number, shape, dtype and
   /// device.
   bool checks_determinism = true;
   /// Not reentrant: operators, by their name ("aten::mm"), whose results are kept and not computed
   /// again. Called once per operator and segment. Unset: none. Operators that give views or write
-  /// their arguments are always called again. See keep_results_of().
+  /// their arguments are always called again. Of those that draw random numbers, which LibTorch
+  /// tags nondeterministic_seeded, the states of the generators behind each call are kept as well,
+  /// with preserve_rng_state, so that what is called again draws the numbers of the first run.
+  /// See keep_results_of().
+  ///
+  /// Operators are seen by a dispatch key of LibTorch's that has room for one library in a process:
+  /// a second copy of libfsdp, or torchdistX, cannot be loaded beside it.
   std::function<bool(const std::string& op)> keeps_results_of = {};
 };
 

@@ -22,6 +22,8 @@ namespace fsdp {
 /// @addtogroup communicate
 /// @{
 
+class PartGroups;
+
 /// How a reduction joins the elements of all ranks.
 enum class ReduceOp {
   kSum,  ///< Their sum.
@@ -227,6 +229,10 @@ class FSDP_API Collectives {
                                                            std::string purpose);
   /// Of a rank's part of a window, in bytes; 0: this group has no windows.
   virtual int64_t window_alignment() const { return 0; }
+
+ private:
+  friend class PartGroups;
+  std::shared_ptr<PartGroups> parts_;  // that units gather over
 };
 
 /// One collective issued through RecordingCollectives.

@@ -15,8 +15,9 @@ namespace fsdp {
 /// @{
 
 /// How a unit gathers its parameters, for FSDPModule::set_custom_all_gather(): FSDP2's interface of
-/// this name. The same on all ranks, which all call it for the same units in the same order.
-/// Thread: the rank's.
+/// this name. The same on all ranks, which all call it for the same units in the same order. If a
+/// method throws, or what it returns is refused, the unit stays sharded and the forward, backward
+/// or unshard() throws; if it is so on all ranks, they may try again. Thread: the rank's.
 class FSDP_API AllGather {
  public:
   virtual ~AllGather() = default;
@@ -33,7 +34,9 @@ class FSDP_API AllGather {
 };
 
 /// How a unit reduces its gradients over the ranks that divide its parameters, for
-/// FSDPModule::set_custom_reduce_scatter(). As AllGather.
+/// FSDPModule::set_custom_reduce_scatter(). As AllGather, but if a method throws, or what it
+/// returns is refused, the gradients are lost: the backward and all that the root is asked for
+/// afterwards throw the same error, and the root is to be destroyed.
 class FSDP_API ReduceScatter {
  public:
   virtual ~ReduceScatter() = default;

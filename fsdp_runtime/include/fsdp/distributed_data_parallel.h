@@ -52,7 +52,9 @@ struct FSDP_API DistributedDataParallelOptions {
 
 /// Options of ReplicateModule::join(), with the names and values of PyTorch's.
 struct FSDP_API JoinOptions {
-  /// Gradients are divided by the number of all ranks, not of those that still have inputs.
+  /// Gradients are divided by the number of all ranks, not of those that still have inputs. A comm
+  /// hook divides by itself: those of ddp_comm_hooks.h by the number of all ranks, whatever this
+  /// is.
   bool divide_by_initial_world_size = true;
   /// Off: the body is only called, for inputs that are known to be even.
   bool enable = true;
@@ -140,20 +142,25 @@ class FSDP_API ReplicateModule {
 ///
 /// A direct call `module->forward(x)` is fine. What it skips are prepare_forward(), so buffers are
 /// not broadcast and join() refuses its backward, and prepare_backward(): buckets with unused
-/// parameters wait for the end of backward; and where activation_checkpoint() hides all of the
-/// model's output, so does the check for unused ones for the next forward or backward.
+/// parameters wait for the end of backward. Where activation_checkpoint() hides all of the model's
+/// output, and a parameter is unused, that end is not seen: gradients are reduced by the next
+/// forward through DistributedDataParallel, too late for the optimizer's step. Call such a model
+/// through that.
 ///
 /// Collective, and blocks the host. Memory: the gradients once, of which `.grad` are parts. On the
 /// CPU with ranks on one host it is what they share, so that nothing is copied for the sum.
 ///
 /// Errors: TORCH_CHECK on a null module, on one without parameters that require grad, if
 /// parameters or buffers of a rank have other names, shapes or dtypes than on rank 0, naming the
-/// first and the rank, are not on the group's device, or have been sharded; those of Work::wait().
+/// first and the rank, are not on the group's device, or have been sharded, and on options that are
+/// wrong on some rank; those of Work::wait().
 ///
 /// Errors of backward, on all ranks: a c10::Error with names and ranks if a parameter got no
 /// gradient, unless find_unused_parameters or static_graph allow that; PeerError if a rank died or
 /// left. On one rank: a sparse gradient, and one that comes twice, with the parameter's name. A
-/// backward that throws drops the gradients that it has put into buckets; the next one begins anew.
+/// backward that throws drops the gradients that it has put into buckets. If it throws on all ranks
+/// at the same place, the next one begins anew. Else ranks have reduced different buckets, and must
+/// not go on with this group: make another one.
 ///
 /// Source: `torch/nn/parallel/distributed.py`, `torch/csrc/distributed/c10d/reducer.cpp`.
 [[nodiscard]] FSDP_API ReplicateModule

@@ -45,10 +45,12 @@ struct FSDP_API FullParamsOptions {
 /// 64 MiB beside them. CPU: blocks the host; CUDA: so does offload_to_cpu.
 ///
 /// In `body` the units cannot run, nor be gathered: a c10::Error; steps of optimizers belong
-/// outside. If it throws, the parameters are sharded again with the values that they had before.
+/// outside. If it throws, all units are sharded again, also those that were gathered, with the
+/// values that they had before. It has to throw on all ranks, or the others wait for this one.
 ///
 /// Errors: TORCH_CHECK on an empty handle or body, on writeback with rank0_only, inside forward or
-/// backward, and inside another one of the same unit; those of Work::wait().
+/// backward, inside another one of the same unit, and with writeback on a parameter of which `body`
+/// has changed the shape, when nothing has been written; those of Work::wait().
 FSDP_API void summon_full_params(const FSDPModule& unit, const std::function<void()>& body,
                                  const FullParamsOptions& options = {});
 

@@ -219,7 +219,12 @@ class FSDP_API FSDPModule {
   /// sharded.set_post_optim_event(std::move(event));
   /// ```
   ///
-  /// On the CPU the step has ended when the forward begins, and nothing waits.
+  /// It is forgotten, and the forward waits for all, if libfsdp writes shards or gathers or
+  /// reshards a unit meanwhile: prepare_to_write(), AdamW::step(), init_parameters(), a load of a
+  /// state dict, unshard(), reshard(), a call of a nested unit. What you do to shards or gathered
+  /// parameters yourself belongs ahead of the event. Errors: TORCH_CHECK unless it has been
+  /// recorded, on the device of the parameters. On the CPU the step has ended when the forward
+  /// begins, and nothing waits.
   void set_post_optim_event(std::shared_ptr<c10::Event> event) const;
   /// How this unit's parameters, not those of nested units, are gathered from the next time on, by
   /// one rank alone that does not cast not at all; null: by the mesh's group again. Takes its own

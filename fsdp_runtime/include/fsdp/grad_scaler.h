@@ -57,16 +57,18 @@ struct FSDP_API GradScalerOptions {
 /// without gradients in some steps only if it is not stepped then.
 ///
 /// Agreement: before a step, or in unscale_(), the ranks that share parameters of the optimizer, or
-/// of a model that these belong to, tell each other whether they have found an overflow: one
-/// all-reduce of an element for each axis of the mesh of the model's unit on most ranks, which must
-/// have all ranks of the others. Gradients of other tensors are looked at, but not told to others,
-/// unless the optimizer has one of a model as well, or there is a `process_group`.
+/// of a model that these belong to, tell each other whether they have found an overflow, and
+/// whether they have a gradient: one all-reduce of two elements for each axis of the mesh of the
+/// model's unit on most ranks, which must have all ranks of the others. Gradients of other tensors
+/// are looked at, but not told to others, unless the optimizer has one of a model as well, or there
+/// is a `process_group`.
 ///
 /// Work: with AdamW, a step without unscale_() reads each gradient once more than one without a
 /// scaler, and writes none: what it divides by is part of the update. CPU: float32 has the bits of
 /// Python's GradScaler with torch.optim.AdamW. CUDA: the host waits for the device in get_scale()
-/// and state_dict(), and in step() with an optimizer of torch::optim, as in Python, and nowhere
-/// else; steps of AdamW that overflow are left out on the device.
+/// and state_dict(), and in step() with an optimizer of torch::optim, as in Python, and on a
+/// rank that has no gradient where others may have one; steps of AdamW that overflow are left out
+/// on the device.
 ///
 /// Gradients may have any floating-point dtype, float16 included, as with ShardedGradScaler; on
 /// CUDA, bfloat16 only in step() with AdamW. Thread: the rank's. All ranks make the same calls.
@@ -97,8 +99,8 @@ class FSDP_API GradScaler {
 
   /// Unscales the gradients, unless unscale_() has, and steps, unless one of them, on any rank, is
   /// infinite or NaN. AdamW: gradients that overflowed stay as they are. Collective. Errors:
-  /// TORCH_CHECK the second time since update(), before the first scale(), and if there is no
-  /// gradient at all; those of AdamW::step().
+  /// TORCH_CHECK the second time since update(), before the first scale(), and if no rank has
+  /// a gradient; those of AdamW::step().
   void step(AdamW& optimizer);
   /// The same. Returns what the optimizer returns; undefined if it has been left out. Errors,
   /// besides: TORCH_CHECK with a closure if scaling is enabled, as in Python: it would compute
@@ -165,7 +167,9 @@ class FSDP_API GradScaler {
   void unscale(State& state, const Target& target);
   bool is_unscaled_with_module(State& state, const Target& target) const;
   void unscale_unless_done(State& state, const Target& target);
-  at::Tensor agreed(at::Tensor found, const Target& target) const;
+  /// Whether some rank has `found` one; undefined if none has a gradient. Collective, whether this
+  /// rank has one or not.
+  at::Tensor agreed(const at::Tensor& found, const Target& target) const;
   at::Tensor inverse_scale(c10::Device device) const;
 
   GradScalerOptions options_;

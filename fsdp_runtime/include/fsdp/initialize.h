@@ -41,7 +41,8 @@ class InitTape;
 /// outside of forward and backward. Without grad mode.
 ///
 /// Errors: TORCH_CHECK, on all ranks, if one has it: another device than the mesh's, a parameter
-/// without memory (unmaterialized_parameter()), or other names, shapes or dtypes than the others.
+/// without memory (unmaterialized_parameter()), or other names, shapes or dtypes than the others,
+/// or another `bucket_bytes`.
 /// TORCH_CHECK on a null module and on `bucket_bytes` < 1. Those of Work::wait().
 FSDP_API void sync_module_states(const std::shared_ptr<torch::nn::Module>& module,
                                  const std::shared_ptr<DeviceMesh>& mesh = nullptr,
@@ -102,7 +103,9 @@ std::shared_ptr<torch::nn::Module> made_module(const Holder& holder) {
 /// and operations on them, such as those of torch::nn::init, are noted instead of done. Other
 /// tensors are as usual. Random numbers are those that the generators would have given then: the
 /// model gets the bits that `make()` alone gives, at any number of ranks, and however often the
-/// generator is used between the two calls. The generators themselves stay where they were.
+/// generator is used between the two calls. The generators themselves stay where they were. `make`
+/// must draw for its own tensors only: one from elsewhere that is filled between them gets other
+/// numbers than by `make()` alone, and so do the model's own that come after it.
 ///
 /// `device`: of tensors for which `make` names none; unset: the CPU. On a GPU values are drawn by
 /// its generator.
@@ -113,7 +116,8 @@ std::shared_ptr<torch::nn::Module> made_module(const Holder& holder) {
 /// Errors: TORCH_CHECK inside of another one, and inside `make`, with the name of the operation, on
 /// what needs values that are not there (item(), equal(), shapes that depend on data), or random
 /// numbers from elsewhere than a generator. c10::Error if `make` accesses the memory of such a
-/// tensor on a GPU.
+/// tensor on a GPU. Operations are seen by a dispatch key of LibTorch's that has room for one
+/// library in a process: a second copy of libfsdp, or torchdistX, cannot be loaded beside it.
 template <class Make>
 auto deferred_init(Make&& make, std::optional<c10::Device> device = std::nullopt) {
   detail::DeferredInitScope scope(device);
@@ -129,12 +133,16 @@ FSDP_API bool is_deferred(const torch::nn::Module& module);
 /// keeps of each parameter of a sharded unit this rank's part, of others, and of buffers, all. What
 /// has been moved by to() or copied meanwhile gets the values in its own dtype.
 ///
+/// If it throws, `module` stays as is_deferred() says, and the next call goes on where this one has
+/// ended, with the same values in the end.
+///
 /// Memory: beside the shards one parameter at a time, and what it is computed from; each tensor has
 /// memory from the first operation that it needs to the last. All ranks that share the shards call
 /// it, and it blocks the host; else it is local. Thread: the rank's, outside of forward and
 /// backward. Without grad mode.
 ///
-/// Errors: TORCH_CHECK unless is_deferred(module); what the operations throw; those of
+/// Errors: TORCH_CHECK unless is_deferred(module), in forward, backward and summon_full_params() of
+/// one of its units; what the operations throw; those of
 /// FSDPModule::prepare_to_write().
 FSDP_API void materialize_module(const std::shared_ptr<torch::nn::Module>& module);
 

@@ -39,12 +39,14 @@ FSDP_API std::string memory_table(const std::vector<UnitMemory>& units);
 /// Decides for each unit under `root` whether it stays gathered from forward to backward
 /// (`reshard_after_forward`), so that the gathered parameters of all units, with the next one
 /// prefetched, take at most `budget` bytes, and as few units as possible are gathered twice. The
-/// root is one of them. Units are taken to run in registration order. Where a gather takes no
-/// memory, as between ranks that share theirs, all units are kept.
+/// root is one of them; as every unit with others in it, it is gathered while these run. Units are
+/// taken to run in registration order. Where a gather takes no memory, as between ranks that share
+/// theirs, all units are kept.
 ///
 /// Returns the names of those that are kept. Takes effect at the next forward. Local; the same on
 /// all ranks of a mesh. Errors: TORCH_CHECK on an empty handle, if the module is gone, and on a
-/// budget that does not have room for a unit and the next one, with what that would be.
+/// budget that does not have room for a unit, the next one and those around them, with what that
+/// would be.
 FSDP_API std::vector<std::string> reshard_within(const FSDPModule& root, int64_t budget);
 
 /// @}

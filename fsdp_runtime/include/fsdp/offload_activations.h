@@ -29,7 +29,7 @@ namespace fsdp {
 /// them. The copies are ordered by the current stream and do not block the host, if `pin_memory`.
 /// Within a checkpointed segment that is not reentrant the segment's own hooks come first; around
 /// one, its arguments are offloaded. Errors: TORCH_CHECK as CheckpointOptions::use_reentrant says
-/// of other autograd engines.
+/// of other autograd engines, and in backward if a tensor that has stayed was modified in place.
 class FSDP_API OffloadActivations {
  public:
   /// What is copied, and to where.

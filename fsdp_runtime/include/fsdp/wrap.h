@@ -151,7 +151,9 @@ struct FSDP_API WrappedUnit {
   std::string type;   ///< Of the module in C++.
   int64_t numel = 0;  ///< Elements of the parameters that it would take, each once.
   /// Whether its forward runs FSDP's hooks whoever calls it: an fsdp::Sharded, or an entry of a
-  /// torch::nn::Sequential. Others must be called through fsdp::Unit or fsdp::call().
+  /// torch::nn::Sequential. Others must be called through fsdp::Unit or fsdp::call(). An entry must
+  /// take one tensor and return one, which the types of modules do not tell: one that does not is
+  /// refused with a c10::Error when the Sequential calls it.
   bool runs_hooks = false;
   /// Member by member.
   bool operator==(const WrappedUnit&) const = default;

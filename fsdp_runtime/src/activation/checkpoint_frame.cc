@@ -75,7 +75,7 @@ CheckpointFrame::CheckpointFrame(const CheckpointOptions& options,
     generators_.emplace(inputs);
   }
   if (options.keeps_results_of) {
-    results_.emplace(options.keeps_results_of);
+    results_.emplace(options.keeps_results_of, generators_ ? &*generators_ : nullptr);
   }
 }
 
@@ -84,6 +84,7 @@ SavedTensorScope::Hooks CheckpointFrame::next_place() {
 }
 
 at::Tensor CheckpointFrame::take(size_t index) {
+  const std::lock_guard lock(mutex_);
   const int backward = torch::autograd::get_current_graph_task_id();
   if (backward != for_backward_) {
     refilled_.clear();
@@ -174,6 +175,9 @@ struct CheckpointScope::Open {
 
 CheckpointScope::CheckpointScope(const CheckpointOptions& options,
                                  const std::vector<at::Tensor>& inputs, Replay replay) {
+  // Also without grad mode: within a reentrant segment grad mode comes in its backward, and the
+  // engine that runs that must not be replaced meanwhile.
+  offer_engine_with_hooks();
   if (at::GradMode::is_enabled()) {
     open_ = std::make_unique<Open>(
         std::make_shared<CheckpointFrame>(options, inputs, std::move(replay)));

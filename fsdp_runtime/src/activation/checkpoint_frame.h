@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,8 @@ namespace fsdp::detail {
 /// segment run again, with a graph that nobody uses, and what is saved in that run is what the
 /// numbers stand for. It ends as soon as the last of them is there.
 ///
-/// Owned by the places of saved tensors. Thread: that of the first run; then autograd's, one at a
-/// time.
+/// Owned by the places of saved tensors. Thread: that of the first run; then any, such as
+/// autograd's, which has one for each device.
 class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
  public:
   CheckpointFrame(const CheckpointOptions& options, const std::vector<at::Tensor>& inputs,
@@ -63,6 +64,10 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   std::optional<OperatorResults> results_;
 
   std::vector<Description> places_;
+  // Of all below, and of the replay. Recursive, because a segment may run a backward of its own. A
+  // frame's inputs may be places of the segment around it, never the other way round, which is the
+  // order of the locks.
+  std::recursive_mutex mutex_;
   std::vector<at::Tensor> refilled_;  // by place; taken out when it is asked for
   size_t refilled_count_ = 0;
   int for_backward_ = -1;  // the graph task that they are for

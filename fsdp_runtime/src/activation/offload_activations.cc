@@ -18,6 +18,7 @@ class OnCpu : public torch::autograd::SavedVariableHooks {
                        static_cast<int64_t>(tensor.nbytes()) < options_.min_bytes;
     if (stays) {
       kept_ = tensor.detach();
+      version_ = tensor._version();
       return;
     }
     device_ = tensor.device();
@@ -27,12 +28,22 @@ class OnCpu : public torch::autograd::SavedVariableHooks {
   }
   at::Tensor call_unpack_hook() override {
     const at::NoGradGuard no_graph;
-    return device_ ? kept_.to(*device_, /*non_blocking=*/options_.pin_memory) : kept_;
+    if (device_) {
+      return kept_.to(*device_, /*non_blocking=*/options_.pin_memory);
+    }
+    // Autograd itself asks this only of tensors without hooks.
+    TORCH_CHECK(kept_._version() == version_, "OffloadActivations: a tensor of ",
+                kept_.scalar_type(), " of shape ", kept_.sizes(),
+                " that was saved for backward, and stays where it is, has been "
+                "modified in place since; it is at version ",
+                kept_._version(), ", expected ", version_, "; work on a copy");
+    return kept_;
   }
 
  private:
   const OffloadActivations::Options options_;
   at::Tensor kept_;
+  uint32_t version_ = 0;               // of a tensor that stays
   std::optional<c10::Device> device_;  // to which it comes back
 };
 

@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/activation/operator_results.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
@@ -74,6 +75,7 @@ OperatorResults::Operator& OperatorResults::known(const c10::OperatorHandle& op)
   }
   Operator added;
   added.is_kept = gives_new_tensors(op.schema()) && keeps_(op.operator_name().name);
+  added.draws = op.hasTag(at::Tag::nondeterministic_seeded);
   return operators_.emplace(std::move(name), std::move(added)).first->second;
 }
 
@@ -91,13 +93,17 @@ void OperatorResults::run(const c10::OperatorHandle& op, c10::DispatchKeySet key
 }
 
 void OperatorResults::keep(Operator& of, const c10::OperatorHandle& op,
-                           const torch::jit::Stack& stack) {
-  std::vector<Result> results;
+                           const torch::jit::Stack& stack) const {
+  Call call;
   for (const c10::IValue& value : torch::jit::last(stack, op.schema().returns().size())) {
     const at::Tensor& tensor = value.toTensor();
-    results.push_back(tensor.defined() ? Result{same_memory(tensor), tensor._version()} : Result{});
+    call.results.push_back(tensor.defined() ? Result{same_memory(tensor), tensor._version()}
+                                            : Result{});
   }
-  of.calls.push_back(std::move(results));
+  if (of.draws && generators_ != nullptr) {
+    call.generators_after = generators_->now();
+  }
+  of.calls.push_back(std::move(call));
 }
 
 void OperatorResults::replace(Operator& of, const c10::OperatorHandle& op,
@@ -107,12 +113,16 @@ void OperatorResults::replace(Operator& of, const c10::OperatorHandle& op,
               " more often when it was run again for backward; it has to do the "
               "same in both runs");
   torch::jit::drop(*stack, op.schema().arguments().size());
-  for (const Result& result : of.calls[of.next++]) {
+  const Call& call = of.calls[of.next++];
+  for (const Result& result : call.results) {
     TORCH_CHECK(!result.tensor.defined() || result.tensor._version() == result.version,
                 "activation_checkpoint: a result of ", op.operator_name(),
                 ", which the policy keeps, was modified in place after it was computed; leave that "
                 "operator out of the policy, or work on a copy");
     torch::jit::push(*stack, result.tensor.defined() ? same_memory(result.tensor) : at::Tensor());
+  }
+  if (call.generators_after) {
+    call.generators_after->restore();
   }
 }
 

@@ -8,8 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "fsdp_runtime/src/activation/replay_state.h"
 
 namespace c10 {
 class OperatorHandle;
@@ -24,9 +28,12 @@ namespace fsdp::detail {
 /// autograd saves the same tensors in both runs.
 class OperatorResults {
  public:
-  /// Of `keeps`, which is asked for each call of an operator, by its name: "aten::mm".
-  explicit OperatorResults(std::function<bool(const std::string& op)> keeps)
-      : keeps_(std::move(keeps)) {}
+  /// Of `keeps`, which is asked once for each operator, by its name: "aten::mm". `generators`:
+  /// those that the replay sets, in which an operator that draws random numbers and is kept leaves
+  /// the states that it left in the first run; null: they are left alone. Outlives this.
+  OperatorResults(std::function<bool(const std::string& op)> keeps,
+                  const GeneratorStates* generators)
+      : keeps_(std::move(keeps)), generators_(generators) {}
 
   /// While it lives, operators on this thread are seen by `results`.
   class Watch {
@@ -54,17 +61,23 @@ class OperatorResults {
     at::Tensor tensor;  // undefined: the operator gave none
     int64_t version = 0;
   };
+  struct Call {
+    std::vector<Result> results;
+    std::optional<GeneratorStates> generators_after;  // if it draws
+  };
   struct Operator {
     bool is_kept = false;
-    std::vector<std::vector<Result>> calls = {};  // in order
-    size_t next = 0;                              // in a replay
+    bool draws = false;
+    std::vector<Call> calls = {};  // in order
+    size_t next = 0;               // in a replay
   };
 
   Operator& known(const c10::OperatorHandle& op);
-  static void keep(Operator& of, const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void keep(Operator& of, const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   static void replace(Operator& of, const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
   const std::function<bool(const std::string&)> keeps_;
+  const GeneratorStates* const generators_;
   std::map<std::string, Operator> operators_;
 };
 

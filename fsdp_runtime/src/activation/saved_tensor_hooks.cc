@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include <mutex>
 #include <utility>
 
 namespace fsdp::detail {
@@ -24,26 +23,34 @@ torch::autograd::Engine& engine_with_hooks() {
   return engine;
 }
 
-void install_engine() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    using torch::autograd::Engine;
-    TORCH_CHECK(&Engine::get_default_engine() == &Engine::get_base_engine(),
-                "fsdp: saved tensors cannot be hooked, because this process has an autograd engine "
-                "that is not LibTorch's own, as Python's are; use CheckpointOptions::use_reentrant "
-                "there, which needs no hooks");
-    torch::autograd::set_default_engine_stub(engine_with_hooks);
-  });
+/// False if another engine than LibTorch's is there, which may come at any time, as Python's does
+/// when it is imported.
+bool install_engine() {
+  using torch::autograd::Engine;
+  const Engine* const now = &Engine::get_default_engine();
+  if (now == &engine_with_hooks()) {
+    return true;
+  }
+  if (now != &Engine::get_base_engine()) {
+    return false;
+  }
+  torch::autograd::set_default_engine_stub(engine_with_hooks);
+  return true;
 }
 
 }  // namespace
 
 SavedTensorScope::SavedTensorScope(std::function<Hooks()> make)
     : make_(std::move(make)), outer_(innermost_hooks) {
-  install_engine();
+  TORCH_CHECK(install_engine(),
+              "fsdp: saved tensors cannot be hooked, because this process has an autograd engine "
+              "that is not LibTorch's own, as Python's are; use CheckpointOptions::use_reentrant "
+              "there, which needs no hooks");
   innermost_hooks = &make_;
 }
 
 SavedTensorScope::~SavedTensorScope() { innermost_hooks = outer_; }
+
+void offer_engine_with_hooks() noexcept { (void)install_engine(); }
 
 }  // namespace fsdp::detail

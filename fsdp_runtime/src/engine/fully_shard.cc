@@ -47,7 +47,8 @@ void check_modules(const Modules& modules) {
     TORCH_CHECK(std::count(modules.begin(), modules.end(), module) == 1,
                 "fully_shard: ", module->name(), " is in the list of modules twice");
     // What is derived from them may have a forward.
-    const std::type_info& type = typeid(*module);
+    const torch::nn::Module& held = *module;
+    const std::type_info& type = typeid(held);
     const bool is_container =
         type == typeid(torch::nn::ModuleListImpl) || type == typeid(torch::nn::ModuleDictImpl);
     TORCH_CHECK(

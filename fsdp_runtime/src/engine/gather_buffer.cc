@@ -1,6 +1,8 @@
 #include "fsdp_runtime/src/engine/gather_buffer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
@@ -10,6 +12,16 @@
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
+namespace {
+
+/// `stream` waits for what the current one has been given.
+void wait_for_current(const c10::Stream& stream) {
+  c10::Event last(stream.device_type());
+  last.record(c10::impl::VirtualGuardImpl(stream.device_type()).getStream(stream.device()));
+  last.block(stream);
+}
+
+}  // namespace
 
 GatherBuffer::GatherBuffer(ShardStore& store, std::shared_ptr<Collectives> comm,
                            at::ScalarType dtype)
@@ -61,15 +73,20 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
     state_ = State::kUnsharded;
     return;
   }
-  free_gathered();  // of a start that has failed
   at::NoGradGuard no_grad;
   const Issue issue(Lane::kGather, purpose);
-  if (custom_) {
-    start_in_custom_memory(issue);
-  } else if (window_ && !part_) {
-    start_in_window(context, issue);
-  } else {
-    start_in_slot(context, issue);
+  try {
+    if (custom_) {
+      start_in_custom_memory(context, issue);
+    } else if (window_ && !part_) {
+      start_in_window(context, issue);
+    } else {
+      start_in_slot(context, issue);
+    }
+  } catch (...) {
+    custom_stream_.reset();  // nobody has read the memory
+    free_memory();
+    throw;
   }
   state_ = State::kInFlight;
   RuntimeCounters& counters = context.counters_in_place();
@@ -95,11 +112,12 @@ void GatherBuffer::start_in_slot(RunContext& context, Issue issue) {
   gather_.add(gathering().all_gather_into(output_, input, std::move(issue)));
 }
 
-void GatherBuffer::start_in_custom_memory(Issue issue) {
+void GatherBuffer::start_in_custom_memory(RunContext& context, Issue issue) {
   const plan::GroupLayout& layout = store_.layout();
   const int64_t numel = copies_next() ? layout.numel() : layout.whole_numel();
   custom_memory_ = checked_memory(custom_->allocate(numel, dtype_, store_.device()), numel,
                                   output_.options(), "AllGather");
+  custom_stream_ = context.current_stream_behind_update();
   const at::Tensor flat = custom_memory_.view({numel});
   if (copies_next()) {
     gathered_ = flat;
@@ -172,7 +190,7 @@ void GatherBuffer::free_gathered() {
   if (gathered_.defined()) {
     gathered_.reset();
     gather_slot_.reset();
-    custom_memory_.reset();
+    free_custom_memory();
   }
 }
 
@@ -204,17 +222,28 @@ void GatherBuffer::free_whole() {
   if (state_ != State::kUnsharded) {
     return;
   }
-  storage_.poison();
+  state_ = State::kSharded;  // whatever follows, nobody may take it for gathered
   if (is_shard_itself()) {
     release_pages(store_.shard());
   }
-  slot_.reset();
-  free_gathered();
-  custom_memory_.reset();
-  state_ = State::kSharded;  // whatever follows, nobody may take it for gathered
+  free_memory();
   if (window_) {
     window_->release();
   }
+}
+
+void GatherBuffer::free_memory() {
+  storage_.poison();
+  slot_.reset();
+  free_gathered();
+  free_custom_memory();
+}
+
+void GatherBuffer::free_custom_memory() {
+  if (const std::optional<c10::Stream> stream = std::exchange(custom_stream_, std::nullopt)) {
+    wait_for_current(*stream);  // which may get the memory again
+  }
+  custom_memory_.reset();
 }
 
 }  // namespace fsdp

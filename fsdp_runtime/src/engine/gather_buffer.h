@@ -1,11 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 #include <fsdp/collectives.h>
 #include <fsdp/custom_comm.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,7 +51,8 @@ class GatherBuffer {
   /// Parameter `index` of the store, in its shape. Valid to read while unsharded.
   at::Tensor view(size_t index) const;
 
-  /// Issues the all-gather, which peers see as being for `purpose`. No-op unless sharded.
+  /// Issues the all-gather, which peers see as being for `purpose`. No-op unless sharded. If it
+  /// throws, the parameters are sharded as before.
   void start(RunContext& context, const std::string& purpose);
   /// The parameters can be used afterwards: CPU: blocks; CUDA: by the current stream. No-op when
   /// sharded. Throws like Work::wait().
@@ -62,6 +65,8 @@ class GatherBuffer {
   void reshard_to_part(RunContext& context, const std::shared_ptr<Collectives>& part_comm);
   bool is_sharded() const { return state_ == State::kSharded; }
   bool is_in_flight() const { return state_ == State::kInFlight; }
+  /// Whether reshard_to_part() has left one.
+  bool has_part() const { return part_ != nullptr; }
   /// Of its own, for the parameters that are gathered now.
   int64_t bytes_in_use() const;
   /// For the message of an access while sharded.
@@ -81,7 +86,7 @@ class GatherBuffer {
   enum class State { kSharded, kInFlight, kUnsharded };
 
   void start_in_slot(RunContext& context, Issue issue);
-  void start_in_custom_memory(Issue issue);
+  void start_in_custom_memory(RunContext& context, Issue issue);
   void start_in_window(RunContext& context, const Issue& issue);
   /// What this rank gives to an all-gather, of which `range` is its range of the output, and
   /// which is then behind what makes it.
@@ -95,6 +100,8 @@ class GatherBuffer {
   void copy_out(RunContext& context);
   void free_gathered();
   void free_whole();
+  void free_memory();
+  void free_custom_memory();
 
   ShardStore& store_;
   const std::shared_ptr<Collectives> comm_;
@@ -110,6 +117,7 @@ class GatherBuffer {
   SlotLease gather_slot_;                        // of that, unless it is other memory
   std::shared_ptr<AllGather> custom_;            // may be null
   at::Tensor custom_memory_;                     // of the last all-gather, if it is the user's
+  std::optional<c10::Stream> custom_stream_;  // that it was asked for on, unless on that of compute
   std::shared_ptr<Collectives> part_comm_;
   SlotLease part_;  // of part_comm_, if there is one
   PendingWork gather_;

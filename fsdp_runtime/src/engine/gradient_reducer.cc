@@ -261,16 +261,25 @@ void GradientReducer::start(RunContext& context, UnshardedGradients whole,
     return;
   }
   keeps_row_ = replicas_ && !options.all_reduces;
-  const LocalStage last = last_stage(context, whole.flat);
+  LocalStage last;
+  std::exception_ptr error;
+  try {
+    last = last_stage(context, whole.flat);
+  } catch (...) {
+    error = std::current_exception();
+  }
   input_slot_ = std::move(whole.slot);
   is_dropped_ = false;
   hook_result_.reset();
   input_end_.reset();
-  context.add_reduction(this);
+  context.add_reduction(this);  // behind last_stage(), which may wait for those before it
   RuntimeCounters& counters = context.counters_in_place();
   counters.reductions += 1;
   counters.reduced_bytes += static_cast<int64_t>(whole.flat.nbytes());
   try {
+    if (error) {
+      std::rethrow_exception(error);
+    }
     issue(whole.flat, last, options.purpose);
   } catch (...) {
     // The stages before it are under way, and peers take part in them: the slots are theirs.

@@ -109,8 +109,8 @@ class GradientReducer {
   /// gradients of others. Not the memory of an offload policy. Only while nothing is reduced.
   void set_gives_memory_back(bool gives_back);
 
-  /// Issues the reduction of `whole`. If a stage cannot be issued, it throws and the reduction has
-  /// failed.
+  /// Issues the reduction of `whole`. If there is no memory for it, or a stage cannot be issued, it
+  /// throws and the reduction has failed: this rank has no part in what its peers reduce.
   void start(RunContext& context, UnshardedGradients whole, const ReductionOptions& options);
   bool is_reducing() const { return static_cast<bool>(work_); }
   /// Whether the last start() has put off the all-reduce.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -66,6 +67,7 @@ const char* name_at(const Node& node, int64_t offset) {
 
 // The instruction that faulted runs again when this returns, and faults for who was there before.
 void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
+  const int error = errno;  // of the code that is interrupted
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   if (const Node* node = node_of(address)) {
     const char* name = name_at(*node, static_cast<int64_t>(address - node->begin));
@@ -79,6 +81,7 @@ void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
   if (info->si_code <= 0) {
     ::raise(SIGSEGV);  // It was sent: no instruction runs again.
   }
+  errno = error;
 }
 
 void explain_faults() {

@@ -12,7 +12,10 @@ namespace fsdp {
 ///
 /// Whoever touches them gets SIGSEGV. Before the handler of that signal that was there at the first
 /// construction, or the default action, has its turn, a line on stderr says what was touched and
-/// what to do instead. Thread: one at a time; any for different ranges.
+/// what to do instead. From then on that handler has the signal: if it recovers, as a JVM's does
+/// from faults of its own, nothing is said of later ones. Ours stays until the process ends, so the
+/// library is not to be unloaded. A line that is being written while another thread takes the range
+/// over may be garbled. Thread: one at a time; any for different ranges.
 class GuardedRange {
  public:
   explicit GuardedRange(int64_t bytes);

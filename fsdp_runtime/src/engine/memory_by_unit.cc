@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <unordered_map>
 
 #include "fsdp_runtime/plan/reshard_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
@@ -39,6 +40,25 @@ int64_t bytes_when_gathered(const ModuleState& unit) {
   return bytes;
 }
 
+/// In registration order, in which each comes behind the unit around it.
+std::vector<plan::UnitToGather> units_to_gather(
+    const std::vector<std::shared_ptr<ModuleState>>& units) {
+  std::unordered_map<const ModuleState*, size_t> index;  // looked up only, never iterated
+  std::vector<plan::UnitToGather> all;
+  for (size_t i = 0; i < units.size(); ++i) {
+    index[units[i].get()] = i;
+    all.push_back({.bytes = bytes_when_gathered(*units[i])});
+  }
+  for (size_t i = 0; i < units.size(); ++i) {  // the innermost comes last
+    for (const std::shared_ptr<ModuleState>& inner : units[i]->units()) {
+      if (const auto found = index.find(inner.get()); found != index.end() && found->second > i) {
+        all[found->second].around = i;
+      }
+    }
+  }
+  return all;
+}
+
 std::string line_of(const std::string& unit, const UnitMemory& memory) {
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   char numbers[128];
@@ -67,15 +87,13 @@ std::vector<UnitMemory> memory_by_unit(const FSDPModule& root) {
 std::vector<std::string> reshard_within(const FSDPModule& root, int64_t budget) {
   TORCH_CHECK(root, "reshard_within: the handle is empty");
   const std::vector<std::shared_ptr<ModuleState>> units = root.state()->units();
-  std::vector<int64_t> bytes;
-  for (const std::shared_ptr<ModuleState>& unit : units) {
-    bytes.push_back(bytes_when_gathered(*unit));
-  }
-  const int64_t least = plan::most_gathered(bytes, std::vector<bool>(bytes.size(), false));
-  TORCH_CHECK(least <= budget, "reshard_within: a unit and the next one take ", least,
+  const std::vector<plan::UnitToGather> all = units_to_gather(units);
+  const int64_t least = plan::most_gathered(all, std::vector<bool>(all.size(), false));
+  TORCH_CHECK(least <= budget,
+              "reshard_within: a unit, the next one and the units around them take ", least,
               " bytes when they are gathered, and ", budget,
               " were given; shard smaller modules, or give more");
-  const std::vector<bool> kept = plan::units_to_keep(bytes, budget);
+  const std::vector<bool> kept = plan::units_to_keep(all, budget);
   std::vector<std::string> names;
   for (size_t i = 0; i < units.size(); ++i) {
     FSDPModule(units[i]).set_reshard_after_forward(!kept[i], /*recurse=*/false);

@@ -12,7 +12,10 @@ namespace fsdp {
 
 ModuleState::ModuleState(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                          FullyShardOptions options, std::vector<std::shared_ptr<ParamGroup>> groups)
-    : forward_(modules), options_(std::move(options)), groups_(std::move(groups)) {
+    : forward_(modules),
+      options_(std::move(options)),
+      device_(options_.mesh->group(options_.mesh->ndim() - 1)->device()),
+      groups_(std::move(groups)) {
   if (options_.mp_policy.buffer_dtype) {
     buffers_.emplace(modules);
   }

@@ -43,6 +43,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// Ends the forward of a unit of several modules of which some have not been called. No-op
   /// otherwise.
   void end_open_forward();
+  /// The same when the root's forward has failed, which is why they have not. Leaves the parameters
+  /// to the caller.
+  void abandon_open_forward();
   void pre_backward();
   /// The backward of one use ends, that of PostBackwardNode `use`.
   void end_use(const torch::autograd::Node& use);
@@ -131,7 +134,10 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// In a backward: see ParamGroup::check_not_used_up.
   void check_not_used_up() const;
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
-  /// If an input needs a gradient, autograd reports the end of this use.
+  // Autograd has a thread for each device. All hooks are to be called on that of the mesh's, or
+  // they would run at the same time, and in an order that is not the same on all ranks.
+
+  /// If an input on the mesh's device needs a gradient, autograd reports the end of this use.
   std::vector<detail::InputVersion> register_post_backward_hook(std::vector<at::Tensor*>& inputs);
   void check_unmodified(const std::vector<detail::InputVersion>& inputs) const;
   void register_pre_backward_hooks(std::vector<at::Tensor*>& outputs);
@@ -141,6 +147,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   ModulesToRun forward_;
   bool is_open_forward_reported_ = false;
   const FullyShardOptions options_;
+  const c10::Device device_;  // of the mesh
   std::optional<bool> reshard_after_forward_;
   std::shared_ptr<Collectives> part_comm_;  // of reshard_until_backward(); null: keeps nothing
   // The groups release their slots to the context in their destructors, so it must be destroyed

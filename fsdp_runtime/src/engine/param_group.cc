@@ -84,9 +84,9 @@ void ParamGroup::retarget(const std::vector<NamedParameter>& params) {
 }
 
 void ParamGroup::check_unused() const {
-  TORCH_CHECK(is_sharded() && !collects_gradients() && !reducer_.is_reducing(),
-              "fully_shard: ", store_.fqn(0),
-              " is in use; shard the root before the first forward");
+  TORCH_CHECK(
+      is_sharded() && !unsharded_.has_part() && !collects_gradients() && !reducer_.is_reducing(),
+      "fully_shard: ", store_.fqn(0), " is in use; shard the root before the first forward");
 }
 
 void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
@@ -109,8 +109,14 @@ void ParamGroup::set_unit_name(const std::string& name) {
 }
 
 void ParamGroup::prepare_to_write() {
+  context_->forget_post_optim_event();
   reshard();
   store_.prepare_to_write();
+}
+
+void ParamGroup::begin_update() {
+  context_->forget_post_optim_event();
+  store_.begin_update();
 }
 
 void ParamGroup::end_update() { store_.end_update(context_->write_epoch()); }
@@ -147,7 +153,12 @@ void ParamGroup::set_full_precision(bool is_full) {
   }
 }
 
-void ParamGroup::start_unshard() { in_use().start(*context_, purpose_); }
+void ParamGroup::start_unshard() {
+  if (is_sharded()) {
+    context_->forget_post_optim_event();
+  }
+  in_use().start(*context_, purpose_);
+}
 
 void ParamGroup::wait_for_unshard() {
   start_unshard();
@@ -164,11 +175,17 @@ void ParamGroup::wait_for_unshard() {
 }
 
 void ParamGroup::reshard() {
+  if (!is_sharded()) {
+    context_->forget_post_optim_event();  // somebody may have read the memory behind it
+  }
   in_use().reshard();
   close_seals();
 }
 
 void ParamGroup::reshard_to_part(const std::shared_ptr<Collectives>& part_comm) {
+  if (!is_sharded()) {
+    context_->forget_post_optim_event();
+  }
   in_use().reshard_to_part(*context_, part_comm);
   close_seals();
 }

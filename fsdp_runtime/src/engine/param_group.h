@@ -58,7 +58,7 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
 
-  /// TORCH_CHECK if gathered or with gradients in slots.
+  /// TORCH_CHECK if gathered, wholly or in part, or with gradients in slots.
   void check_unused() const;
   /// Only while unused.
   void set_context(std::shared_ptr<RunContext> context);
@@ -80,7 +80,7 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   /// still read it. See ShardStore::prepare_to_write.
   void prepare_to_write();
   /// See ShardStore::begin_update; the parameters are sharded.
-  void begin_update() { store_.begin_update(); }
+  void begin_update();
   void end_update();
 
   // Gradients: begin_gradients(), accumulate_gradient() for each, end_gradients() or

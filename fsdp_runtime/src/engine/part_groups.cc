@@ -1,45 +1,26 @@
 #include "fsdp_runtime/src/engine/part_groups.h"
 
 #include <map>
-#include <mutex>
-#include <utility>
 
 namespace fsdp {
-namespace {
 
-/// The groups that units have, by the group that was divided and the size of the parts.
+/// The parts of one group, by their size.
 class PartGroups {
  public:
-  static PartGroups& get() {
-    static PartGroups* groups = new PartGroups;  // units may die after the process's static objects
-    return *groups;
-  }
-
-  std::shared_ptr<Collectives> find(const std::shared_ptr<Collectives>& comm, int64_t ranks) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = parts_.find({comm.get(), ranks});
-    // An entry of a group that is gone is not one of `comm`, which has its address.
-    const bool is_of_comm = found != parts_.end() && found->second.whole.lock() == comm;
-    return is_of_comm ? found->second.part.lock() : nullptr;
-  }
-
-  void add(const std::shared_ptr<Collectives>& comm, int64_t ranks,
-           const std::shared_ptr<Collectives>& part) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    std::erase_if(parts_, [](const auto& entry) { return entry.second.part.expired(); });
-    parts_[{comm.get(), ranks}] = {comm, part};
+  static std::shared_ptr<Collectives> find_or_split(Collectives& whole, int64_t ranks) {
+    if (!whole.parts_) {
+      whole.parts_ = std::make_shared<PartGroups>();
+    }
+    std::shared_ptr<Collectives>& part = whole.parts_->by_size_[ranks];
+    if (!part) {
+      part = whole.split(whole.rank() / ranks);
+    }
+    return part;
   }
 
  private:
-  struct Part {
-    std::weak_ptr<Collectives> whole;
-    std::weak_ptr<Collectives> part;
-  };
-  std::mutex mutex_;  // ranks may be threads
-  std::map<std::pair<const Collectives*, int64_t>, Part> parts_;
+  std::map<int64_t, std::shared_ptr<Collectives>> by_size_;
 };
-
-}  // namespace
 
 void check_reshard_after_forward(const std::optional<ReshardAfterForward>& asked, int64_t ranks) {
   if (!asked || !asked->ranks()) {
@@ -56,13 +37,7 @@ std::shared_ptr<Collectives> part_group(const std::optional<ReshardAfterForward>
   if (!asked || !asked->ranks() || *asked->ranks() == comm->size()) {
     return nullptr;
   }
-  const int64_t ranks = *asked->ranks();
-  std::shared_ptr<Collectives> part = PartGroups::get().find(comm, ranks);
-  if (!part) {
-    part = comm->split(comm->rank() / ranks);
-    PartGroups::get().add(comm, ranks, part);
-  }
-  return part;
+  return PartGroups::find_or_split(*comm, *asked->ranks());
 }
 
 }  // namespace fsdp

@@ -13,8 +13,9 @@ namespace fsdp {
 void check_reshard_after_forward(const std::optional<ReshardAfterForward>& asked, int64_t ranks);
 
 /// The group of this rank and its neighbours in `comm` over which backward gathers a unit that has
-/// been resharded as `asked`; null if that is all of `comm`. One group for all units that live at
-/// the same time. Collective over `comm`. Errors: those of Collectives::split().
+/// been resharded as `asked`; null if that is all of `comm`. `comm` keeps it, for all units:
+/// whether it is to be divided must not depend on when a rank lets its modules go. Collective over
+/// `comm`. Errors: those of Collectives::split().
 std::shared_ptr<Collectives> part_group(const std::optional<ReshardAfterForward>& asked,
                                         const std::shared_ptr<Collectives>& comm);
 

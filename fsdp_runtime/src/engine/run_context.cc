@@ -53,6 +53,15 @@ void RunContext::end_open_forwards() {
   }
 }
 
+void RunContext::abandon_forward() {
+  for (const std::weak_ptr<ModuleState>& weak : lists_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->abandon_open_forward();
+    }
+  }
+  reshard_all();
+}
+
 void RunContext::end_forward(bool has_backward) {
   for (const std::shared_ptr<Collectives>& comm : comms_) {
     marks_.push_back(comm->mark({Lane::kGather, "the end of a forward"}));
@@ -78,16 +87,41 @@ void RunContext::begin_forward() {
   order_.begin_forward();
 }
 
+void RunContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  if (event && event->device_type() != c10::kCPU) {
+    TORCH_CHECK(
+        event->was_marked_for_recording(),
+        "set_post_optim_event: the event has not been recorded, so there is nothing to wait "
+        "for; record it behind the optimizer's step, and pass it then");
+    TORCH_CHECK(slots_->device.is_cpu() || event->device() == slots_->device,
+                "set_post_optim_event: an event on ", event->device(),
+                ", but the parameters are on ", slots_->device,
+                "; record it there, on the stream of the training");
+  }
+  update_ = std::move(event);
+}
+
 std::optional<c10::Stream> RunContext::take_stream_behind_update() {
   const std::shared_ptr<c10::Event> update = std::exchange(update_, nullptr);
   if (!update || update->device_type() == c10::kCPU) {
     return std::nullopt;
   }
   const c10::Device device(update->device_type(), update->device_index());
-  const c10::Stream stream =
-      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-  update->block(stream);
-  return stream;
+  if (!behind_update_) {
+    behind_update_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  }
+  update->block(*behind_update_);
+  return behind_update_;
+}
+
+std::optional<c10::Stream> RunContext::current_stream_behind_update() const {
+  if (!behind_update_) {
+    return std::nullopt;
+  }
+  const c10::Device device = behind_update_->device();
+  const bool is_current =
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device) == *behind_update_;
+  return is_current ? behind_update_ : std::nullopt;
 }
 
 namespace {
@@ -131,12 +165,13 @@ void RunContext::reset_failed_backward() {
   if (!backward_queued_) {
     return;
   }
-  finish_all_reductions();
+  // First: if a reduction has failed for good, its error is all that can follow.
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->abandon_backward();
     }
   }
+  finish_all_reductions();
   settle_offload();
   show_gradients();
   backward_queued_ = false;
@@ -215,12 +250,14 @@ void RunContext::share_slots(const RunContext& other) {
   if (slots_ == other.slots_) {
     return;
   }
-  TORCH_CHECK(!slots_->is_in_use() && !other.slots_->is_in_use(),
-              "share_comm_ctx: units of the roots are gathered, or have gradients that have not been "
-              "reduced; call it before the first forward");
+  TORCH_CHECK(
+      !slots_->is_in_use() && !other.slots_->is_in_use(),
+      "share_comm_ctx: units of the roots are gathered, or have gradients that have not been "
+      "reduced; call it before the first forward");
   TORCH_CHECK(slots_->comm == other.slots_->comm && slots_->device == other.slots_->device,
               "share_comm_ctx: a root is on ", slots_->device, ", another on ",
-              other.slots_->device, ", or their meshes have different groups; shard roots that "
+              other.slots_->device,
+              ", or their meshes have different groups; shard roots that "
               "share memory over one mesh");
   slots_ = other.slots_;
 }

@@ -76,10 +76,19 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void settle_gradients();
   /// See FSDPModule.
   void set_is_last_backward(bool is_last) { is_last_backward_ = is_last; }
-  void set_post_optim_event(std::shared_ptr<c10::Event> event) { update_ = std::move(event); }
+  /// See FSDPModule.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+  /// To be called when shards, or memory for parameters, are used otherwise than by a forward of
+  /// the root: what waits for the event alone would not be behind that.
+  void forget_post_optim_event() { update_ = nullptr; }
   /// Where gathers are to be issued that wait for the event and nothing else, if there is one,
-  /// which is forgotten.
+  /// which is forgotten. The same stream each time, so that memory is given back where it is asked
+  /// for.
   std::optional<c10::Stream> take_stream_behind_update();
+  /// That stream, if it is the current one.
+  std::optional<c10::Stream> current_stream_behind_update() const;
+  /// The root's forward has failed: reshards all units, whatever has run of them.
+  void abandon_forward();
   /// Reshards all units.
   void reshard_all();
   /// Counts forwards of the root; tells uses of a unit in one forward from uses in another.
@@ -88,8 +97,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// backward, or of a forward of the root without grad mode, and when a forward of it begins.
   int64_t write_epoch() const { return write_epoch_; }
 
-  /// From now on out of the memory of `other`, too. TORCH_CHECK if some of either's is in use, or if
-  /// its units are on another device or group.
+  /// From now on out of the memory of `other`, too. TORCH_CHECK if some of either's is in use, or
+  /// if its units are on another device or group.
   void share_slots(const RunContext& other);
   SlotLease acquire_parameter_slot(int64_t bytes) { return slots_->parameters.acquire(bytes); }
   /// A slot for unsharded gradients. If plan::kGradientSlotsPerSize of this size are in use, waits
@@ -163,12 +172,13 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   std::vector<ParamGroup*> to_use_;   // in the order of reductions; behind null: of this backward
   std::vector<std::shared_ptr<GradientUser>> users_;  // that this backward has called
   int64_t backward_id_ = 0;
-  std::exception_ptr hook_error_;     // the first of this backward, which throws it at its end
+  std::exception_ptr hook_error_;  // the first of this backward, which throws it at its end
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;
   int64_t write_epoch_ = 0;
   bool is_last_backward_ = true;
-  std::shared_ptr<c10::Event> update_;  // after the optimizer; may be null
+  std::shared_ptr<c10::Event> update_;        // after the optimizer; may be null
+  std::optional<c10::Stream> behind_update_;  // once there has been one
   bool backward_queued_ = false;
   bool accumulates_gradients_ = false;
   // Owned by the queued callback, so it expires with its backward even if that throws.

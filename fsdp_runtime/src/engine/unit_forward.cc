@@ -115,6 +115,14 @@ void ModuleState::end_open_forward() {
   end_forward();
 }
 
+void ModuleState::abandon_open_forward() {
+  if (forward_.is_open()) {
+    training_ = Training::kIdle;
+    forward_.clear();
+    trace_.end_forward();
+  }
+}
+
 void ModuleState::reshard_until_backward() {
   for (const auto& group : groups_) {
     if (part_comm_ && at::GradMode::is_enabled()) {
@@ -132,12 +140,12 @@ void ModuleState::abandon_forward() noexcept {
     }
     training_ = Training::kIdle;
     forward_.clear();
-    trace_.end_forward();
     if (is_root()) {
-      context_->reshard_all();
+      context_->abandon_forward();
     } else {
       reshard();
     }
+    trace_.end_forward();
   } catch (
       ...) {  // NOLINT(bugprone-empty-catch): the exception of the forward is the one to report
   }
@@ -163,7 +171,7 @@ std::vector<detail::InputVersion> ModuleState::register_post_backward_hook(
   }
   std::vector<at::Tensor*> differentiable;
   for (at::Tensor* input : inputs) {
-    if (input->requires_grad()) {
+    if (input->requires_grad() && input->device() == device_) {
       differentiable.push_back(input);
     }
   }
@@ -198,7 +206,7 @@ void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs)
       uses_.add(made_by, context_->forward_id());
       is_use_reported_ = true;  // by the end of the backward
     }
-    made_by->add_tensor_pre_hook(std::make_unique<PreBackwardHook>(weak_from_this()));
+    PreBackwardHook::install(*this, made_by, device_);
   }
 }
 

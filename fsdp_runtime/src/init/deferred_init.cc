@@ -22,34 +22,34 @@ namespace {
 /// threads.
 class DeferredModules {
  public:
+  /// Never destroyed: a tape may hold memory of a device, whose own library may have ended by then.
   static DeferredModules& get() {
-    static DeferredModules modules;
+    static DeferredModules& modules = *new DeferredModules;
     return modules;
   }
 
   void add(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<InitTape> tape) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::erase_if(tapes_, [](const auto& entry) { return entry.second.module.expired(); });
+    forget_dead();
     tapes_[module.get()] = {module, std::move(tape)};
   }
-  bool has(const torch::nn::Module& module) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = tapes_.find(&module);
-    return found != tapes_.end() && !found->second.module.expired();
-  }
   /// Null if there is none.
-  std::shared_ptr<InitTape> take(const torch::nn::Module& module) {
+  std::shared_ptr<InitTape> find(const torch::nn::Module& module) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    forget_dead();
     const auto found = tapes_.find(&module);
-    if (found == tapes_.end() || found->second.module.expired()) {
-      return nullptr;
-    }
-    std::shared_ptr<InitTape> tape = std::move(found->second.tape);
-    tapes_.erase(found);
-    return tape;
+    return found == tapes_.end() ? nullptr : found->second.tape;
+  }
+  void remove(const torch::nn::Module& module) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tapes_.erase(&module);
   }
 
  private:
+  void forget_dead() {
+    std::erase_if(tapes_, [](const auto& entry) { return entry.second.module.expired(); });
+  }
+
   struct Entry {
     std::weak_ptr<torch::nn::Module> module;
     std::shared_ptr<InitTape> tape;
@@ -84,14 +84,21 @@ Destination destination_of(const at::Tensor& tensor) {
 }
 
 void prepare_units(const InitTape& tape) {
-  std::vector<std::shared_ptr<ModuleState>> prepared;
+  std::vector<std::shared_ptr<ModuleState>> units;
   for (const InitTape::Bound& bound : tape.bound()) {
     const auto tensor = bound.tensor.lock();
     const std::shared_ptr<ModuleState> unit = tensor ? unit_of(at::Tensor(tensor)) : nullptr;
-    if (unit && std::find(prepared.begin(), prepared.end(), unit) == prepared.end()) {
-      unit->prepare_to_write();
-      prepared.push_back(unit);
+    if (unit && std::find(units.begin(), units.end(), unit) == units.end()) {
+      TORCH_CHECK(unit->training() == ModuleState::Training::kIdle &&
+                      !unit->context().in_backward() && !unit->is_summoned,
+                  "materialize_module: ", unit->module()->name(),
+                  " is in its forward or backward, or in summon_full_params(), where its "
+                  "parameters are not its own; call it before or afterwards");
+      units.push_back(unit);
     }
+  }
+  for (const std::shared_ptr<ModuleState>& unit : units) {
+    unit->prepare_to_write();
   }
 }
 
@@ -134,16 +141,19 @@ void DeferredInitScope::finish(const std::shared_ptr<torch::nn::Module>& module)
 
 }  // namespace detail
 
-bool is_deferred(const torch::nn::Module& module) { return DeferredModules::get().has(module); }
+bool is_deferred(const torch::nn::Module& module) {
+  return DeferredModules::get().find(module) != nullptr;
+}
 
 void materialize_module(const std::shared_ptr<torch::nn::Module>& module) {
   TORCH_CHECK(module, "materialize_module: module is null");
-  const std::shared_ptr<InitTape> tape = DeferredModules::get().take(*module);
+  const std::shared_ptr<InitTape> tape = DeferredModules::get().find(*module);
   TORCH_CHECK(tape, "materialize_module: ", module->name(),
               " has its values already, or does not come from deferred_init()");
   const at::NoGradGuard no_grad;
   prepare_units(*tape);
   tape->play(deliver);
+  DeferredModules::get().remove(*module);
 }
 
 }  // namespace fsdp

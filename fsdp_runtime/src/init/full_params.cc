@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -21,6 +22,8 @@ namespace {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 using UnitPtr = std::shared_ptr<ModuleState>;
+
+constexpr const char* kGradients = "summon_full_params, gradients";
 
 void check_idle(const ModuleState& unit) {
   TORCH_CHECK(unit.training() == ModuleState::Training::kIdle && !unit.context().in_backward(),
@@ -64,6 +67,22 @@ class WholeUnit {
   }
   WholeUnit(const WholeUnit&) = delete;
   WholeUnit& operator=(const WholeUnit&) = delete;
+
+  /// Before any of them is written.
+  void check_shapes() const {
+    for (const Param& param : params_) {
+      const at::IntArrayRef shape = param.group->store().shape(param.index);
+      TORCH_CHECK(param.tensor.sizes() == shape,
+                  "summon_full_params: ", param.group->store().fqn(param.index), " is of shape ",
+                  param.tensor.sizes(), " behind the function, expected ", shape,
+                  "; set_data() takes a tensor of the same shape. Nothing has been written back");
+      const at::Tensor& gradient = param.tensor.grad();
+      TORCH_CHECK(!options_.with_grads || !gradient.defined() || gradient.sizes() == shape,
+                  "summon_full_params: the gradient of ", param.group->store().fqn(param.index),
+                  " is of shape ", gradient.sizes(), " behind the function, expected ", shape,
+                  ". Nothing has been written back");
+    }
+  }
 
   /// Local.
   void write_back() {
@@ -137,18 +156,35 @@ class WholeUnit {
   std::vector<at::Tensor> gather_gradients(ParamGroup& group) const {
     group.settle_gradient();
     std::vector<at::Tensor> parts(group.size());
-    bool has_any = false;
     for (size_t i = 0; i < parts.size(); ++i) {
       if (group.has_gradient(i)) {
         parts[i] = group.store().part_of(group.gradient(), i).local;
-        has_any = true;
       }
     }
-    auto whole = memory_for(group, [&](size_t i) { return parts[i].defined(); });
-    if (has_any) {
-      gather_whole(group, parts, whole, group.store().dtype(), "summon_full_params, gradients");
+    const std::vector<bool> have = some_rank_has(group, parts);
+    auto whole = memory_for(group, [&](size_t i) { return have[i]; });
+    if (std::find(have.begin(), have.end(), true) != have.end()) {
+      gather_whole(group, parts, whole, group.store().dtype(), kGradients);
     }
     return whole;
+  }
+
+  /// By parameter, whether a rank has a part: a rank may have dropped its gradients by itself.
+  /// Collective.
+  static std::vector<bool> some_rank_has(const ParamGroup& group,
+                                         const std::vector<at::Tensor>& parts) {
+    std::vector<float> own;
+    for (const at::Tensor& part : parts) {
+      own.push_back(part.defined() ? 1 : 0);
+    }
+    at::Tensor found = at::tensor(own).to(group.comm()->device());
+    group.comm()->all_reduce(found, ReduceOp::kMax, {Lane::kReduce, kGradients})->wait();
+    const at::Tensor here = found.cpu();
+    std::vector<bool> have;
+    for (int64_t i = 0; i < here.numel(); ++i) {
+      have.push_back(here[i].item<float>() > 0);
+    }
+    return have;
   }
 
   const UnitPtr unit_;
@@ -190,8 +226,11 @@ void summon(const std::vector<UnitPtr>& units, const std::function<void()>& body
       whole.push_back(std::make_unique<WholeUnit>(unit, options));
     }
     body();
-    for (const std::unique_ptr<WholeUnit>& unit : whole) {
-      if (options.writeback) {
+    if (options.writeback) {
+      for (const std::unique_ptr<WholeUnit>& unit : whole) {
+        unit->check_shapes();
+      }
+      for (const std::unique_ptr<WholeUnit>& unit : whole) {
         unit->write_back();
       }
     }

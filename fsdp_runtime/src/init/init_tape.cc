@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <mutex>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -204,12 +205,26 @@ void InitTape::bind(const std::shared_ptr<torch::nn::Module>& module) {
   });
 }
 
-void InitTape::run(Step& step) {
-  torch::jit::Stack stack = std::move(step.args);
-  if (step.generator_arg) {
-    stack[*step.generator_arg] = streams_.generator(step.stream);
+void InitTape::call(Step& step, torch::jit::Stack& stack) {
+  if (!step.generator_arg) {
+    step.op.callBoxed(stack);
+    return;
   }
-  step.op.callBoxed(stack);
+  at::Generator generator = streams_.generator(step.stream);
+  const at::Tensor before = state_of(generator);
+  stack[*step.generator_arg] = generator;
+  try {
+    step.op.callBoxed(stack);
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(before);
+    throw;
+  }
+}
+
+void InitTape::run(Step& step) {
+  torch::jit::Stack stack = step.args;
+  call(step, stack);
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     if (step.outputs[i].defined()) {
       step.outputs[i].copy_(stack[i].toTensor());
@@ -222,11 +237,16 @@ void InitTape::run(Step& step) {
 
 void InitTape::pass(size_t id, size_t step, const std::function<void(const Bound&)>& deliver) {
   Value& value = values_[id];
+  if (!value.storage) {
+    return;  // it has been delivered, before something else threw
+  }
   const auto next = std::upper_bound(value.steps.begin(), value.steps.end(), step);
   if (next == value.steps.end()) {
     for (const size_t bound : value.bound) {
-      deliver(bound_[bound]);
-      bound_[bound].values.reset();
+      if (bound_[bound].values.defined()) {
+        deliver(bound_[bound]);
+        bound_[bound].values.reset();
+      }
     }
     value.storage = {};
   } else if (steps_[*next].overwrites == id) {
@@ -236,20 +256,23 @@ void InitTape::pass(size_t id, size_t step, const std::function<void(const Bound
 
 void InitTape::play(const std::function<void(const Bound&)>& deliver) {
   for (size_t id = 0; id < values_.size(); ++id) {
-    if (values_[id].steps.empty()) {
+    if (values_[id].steps.empty() && values_[id].storage) {
       ensure_memory(values_[id].storage);
       pass(id, 0, deliver);
     }
   }
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    for (const size_t id : steps_[i].values) {
-      ensure_memory(values_[id].storage);
+  for (; played_ < steps_.size(); ++played_) {
+    Step& step = steps_[played_];
+    for (const size_t id : step.values) {
+      if (values_[id].storage) {
+        ensure_memory(values_[id].storage);
+      }
     }
-    if (!steps_[i].is_done) {
-      run(steps_[i]);
+    if (!step.is_done) {
+      run(step);
     }
-    for (const size_t id : steps_[i].values) {
-      pass(id, i, deliver);
+    for (const size_t id : step.values) {
+      pass(id, played_, deliver);
     }
   }
 }

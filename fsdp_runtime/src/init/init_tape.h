@@ -49,7 +49,7 @@ class InitTape {
   /// The constructors have ended: what the parameters and buffers of `module` get later.
   void bind(const std::shared_ptr<torch::nn::Module>& module);
 
-  // Later, once.
+  // Later.
 
   /// A tensor of the module, and what it gets.
   struct Bound {
@@ -57,8 +57,9 @@ class InitTape {
     at::Tensor values;  // in memory that this tape fills
   };
   const std::vector<Bound>& bound() const { return bound_; }
-  /// Does all that was noted. `deliver` is called for each bound tensor when it has its values;
-  /// then they may go.
+  /// Does all that was noted, once. `deliver` is called for each bound tensor when it has its
+  /// values; then they may go. What an operation or `deliver` throws passes; the next play() goes
+  /// on with that operation, and with the same random numbers.
   void play(const std::function<void(const Bound&)>& deliver);
 
  private:
@@ -82,6 +83,8 @@ class InitTape {
   void set_randomness(Step& step);
   void set_overwritten(Step& step) const;
   void run(Step& step);
+  /// With a generator as it was before, if that throws.
+  void call(Step& step, torch::jit::Stack& stack);
   /// `step` is the last one so far that has touched value `id`.
   void pass(size_t id, size_t step, const std::function<void(const Bound&)>& deliver);
 
@@ -90,6 +93,7 @@ class InitTape {
   std::vector<Value> values_;
   std::vector<Step> steps_;
   std::vector<Bound> bound_;
+  size_t played_ = 0;  // steps
   RandomStreams streams_;
 };
 

@@ -7,14 +7,11 @@
 #include <mutex>
 
 namespace fsdp {
-namespace {
 
 at::Tensor state_of(at::Generator generator) {
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
 }
-
-}  // namespace
 
 RandomStreams::~RandomStreams() { finish(); }
 

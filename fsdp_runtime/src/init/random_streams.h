@@ -9,6 +9,8 @@
 
 namespace fsdp {
 
+at::Tensor state_of(at::Generator generator);
+
 /// The random numbers that default generators would give from some moment on. While operations are
 /// only noted, nothing draws from a generator, so its state tells when somebody has seeded it.
 class RandomStreams {

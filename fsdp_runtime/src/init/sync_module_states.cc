@@ -75,8 +75,9 @@ std::string sync_problem(const SyncStates& states, c10::Device device) {
   return "";
 }
 
-uint64_t sync_digest(const SyncStates& states) {
+uint64_t sync_digest(const SyncStates& states, int64_t bucket_bytes) {
   TextDigest digest;
+  digest.mix(bucket_bytes);
   for (const SyncTensor& state : states.whole) {
     digest.mix(state.name);
     digest.mix(state.tensor.scalar_type());
@@ -178,7 +179,7 @@ void sync_module_states(const std::shared_ptr<torch::nn::Module>& module,
   const at::NoGradGuard no_grad;
   const ModelRanks ranks(mesh ? *mesh : *mesh_of_world(), kSync);
   const SyncStates states = states_of(module);
-  ranks.agree(sync_problem(states, ranks.device()), sync_digest(states));
+  ranks.agree(sync_problem(states, ranks.device()), sync_digest(states, bucket_bytes));
   ranks.together([&] {
     Bucket bucket(ranks, bucket_bytes);
     for (const SyncTensor& state : states.whole) {

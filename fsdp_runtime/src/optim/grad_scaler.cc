@@ -105,19 +105,22 @@ GradScaler::State& GradScaler::begin_step(const void* key) {
   return state;
 }
 
-at::Tensor GradScaler::agreed(at::Tensor found, const Target& target) const {
+at::Tensor GradScaler::agreed(const at::Tensor& found, const Target& target) const {
+  const bool has_gradient = !target.gradients.empty();
+  at::Tensor both = at::cat({found, at::full({1}, has_gradient ? 1 : 0, found.options())});
   if (options_.process_group) {
-    found = found.to(options_.process_group->device());
-    share_found(found, *options_.process_group);
-    return found;
+    both = both.to(options_.process_group->device());
+    share_found(both, *options_.process_group);
+  } else {
+    both = found_by_some(std::move(both), target.largest);
   }
-  return found_by_some(std::move(found), target.largest);
+  // The host waits for a device only on a rank that has none.
+  const bool some_rank_has = has_gradient || both[1].item<float>() > 0;
+  return some_rank_has ? both.narrow(0, 0, 1) : at::Tensor();
 }
 
 void GradScaler::unscale(State& state, const Target& target) {
-  if (!target.gradients.empty()) {
-    state.found_inf = agreed(fsdp::unscale(target.gradients, inverse_scale(target.device)), target);
-  }
+  state.found_inf = agreed(fsdp::unscale(target.gradients, inverse_scale(target.device)), target);
   state.groups = target.groups;
   state.stage = Stage::kUnscaled;
 }
@@ -191,9 +194,11 @@ void GradScaler::step(AdamW& optimizer) {
   if (state.stage == Stage::kReady) {
     const Target target = target_of(optimizer);
     is_scaled = !is_unscaled_with_module(state, target);
-    if (is_scaled && !target.gradients.empty()) {
+    if (is_scaled) {
       state.found_inf = agreed(has_non_finite(target.gradients, target.device), target);
-      state.groups = target.groups;  // the step divides them
+      if (state.found_inf.defined()) {
+        state.groups = target.groups;  // the step divides them
+      }
     }
   }
   TORCH_CHECK(state.found_inf.defined(),

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <utility>
@@ -24,7 +25,7 @@ BucketReducer::BackwardMark::~BackwardMark() {
     return;
   }
   if (const std::shared_ptr<BucketReducer> alive = reducer.lock()) {
-    alive->drop_gradients();
+    alive->drop_gradients_of(round);
   }
 }
 
@@ -39,6 +40,12 @@ BucketReducer::BucketReducer(std::vector<NamedParameter> params, std::shared_ptr
   set_ranks(comm_->size(), 0);
   set_members(plan::assign_buckets(gradient_sizes(params_), plan::reverse_order(params_.size()),
                                    options_.limits));
+}
+
+BucketReducer::~BucketReducer() {
+  if (comm_->is_stream_ordered()) {  // others hold what they work on, and a wait would block
+    reset_failed_round();
+  }
 }
 
 void BucketReducer::install_hooks() {
@@ -91,6 +98,7 @@ bool BucketReducer::enter_backward() {
   is_left_open_ = false;
   const auto mark = std::make_shared<BackwardMark>();
   mark->reducer = weak_from_this();
+  mark->round = round_;
   mark_ = mark;
   torch::autograd::Engine::get_default_engine().queue_callback(
       [self = shared_from_this(), mark] { self->on_backward_end(*mark); });
@@ -104,6 +112,7 @@ void BucketReducer::begin_round() {
               "with grad mode on");
   is_round_allowed_ = false;
   is_open_ = true;
+  ++round_;
   has_marked_unused_ = false;
   progress_->begin();
   std::fill(counts_.begin(), counts_.end(), 0);
@@ -120,6 +129,7 @@ void BucketReducer::begin_round() {
 }
 
 void BucketReducer::on_backward() {
+  const std::lock_guard lock(mu_);
   if (!hooks_->reaches_any() || !enter_backward() || !options_.find_unused_parameters ||
       options_.static_graph || has_marked_unused_) {
     return;
@@ -131,6 +141,7 @@ void BucketReducer::on_backward() {
 }
 
 void BucketReducer::on_gradient(size_t index) {
+  const std::lock_guard lock(mu_);
   const bool is_in_round = enter_backward();
   used_[index] = 1;
   if (!is_in_round) {
@@ -177,6 +188,9 @@ void BucketReducer::collect(size_t index) {
       "or name the parameter in params_and_buffers_to_ignore and reduce it yourself");
   const bool divides = !hook_ && divisor_ != 1;
   if (is_part_of_bucket(gradient, part)) {
+    if (used_[index] == 0 && allows_missing()) {
+      gradient = part.clone();  // stays, if no rank has used the parameter
+    }
     if (divides) {
       part.div_(static_cast<double>(divisor_));
     }
@@ -235,13 +249,14 @@ void BucketReducer::wait_for_buckets() {
     }
     const at::Tensor& flat = buckets_->all()[number].flat;
     if (flight.result.defined() && !flight.result.is_same(flat)) {
-      flat.copy_(flight.result.view({-1}));
+      flat.copy_(flight.result.reshape({-1}));
     }
     flight = {};
   }
 }
 
 void BucketReducer::on_backward_end(BackwardMark& mark) {
+  const std::lock_guard lock(mu_);
   if (is_nested_backward() && !progress_->is_complete()) {
     mark.has_ended = true;  // this one; the backward around it may go on
     is_left_open_ = true;
@@ -254,9 +269,16 @@ void BucketReducer::on_backward_end(BackwardMark& mark) {
 }
 
 void BucketReducer::settle() {
+  const std::lock_guard lock(mu_);
   if (is_open_ && is_left_open_) {
     is_left_open_ = false;
     end_round();
+  }
+  const bool is_in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  if (!is_in_backward && !mark_.expired()) {  // it has thrown, and autograd has not let go of it
+    drop_gradients();
+    mark_.reset();
+    ++round_;
   }
 }
 
@@ -362,6 +384,14 @@ void BucketReducer::reset_failed_round() {
   }
   std::fill(used_.begin(), used_.end(), 0);
   is_open_ = false;
+  ++round_;
+}
+
+void BucketReducer::drop_gradients_of(uint64_t round) {
+  const std::lock_guard lock(mu_);
+  if (round_ == round) {
+    drop_gradients();
+  }
 }
 
 void BucketReducer::drop_gradients() {

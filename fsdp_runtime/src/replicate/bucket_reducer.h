@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,12 +34,17 @@ struct ReducerOptions {
 /// parameters have got no gradient it completes their buckets, so that ranks stay in step, and all
 /// hear what is missing.
 ///
-/// Thread: the rank's and autograd's, one at a time. Streams: the current one.
+/// Thread: the rank's and those of autograd, which has one for each device: what both call locks.
+/// Streams: the current one.
 class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
  public:
   /// `params`: require grad, each once.
   BucketReducer(std::vector<NamedParameter> params, std::shared_ptr<Collectives> comm,
                 const ReducerOptions& options);
+  /// Gives back memory that a failed round's reductions may be using.
+  ~BucketReducer();
+  BucketReducer(const BucketReducer&) = delete;
+  BucketReducer& operator=(const BucketReducer&) = delete;
   /// Behind the constructor, as hooks refer to this.
   void install_hooks();
 
@@ -48,7 +54,8 @@ class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
   void on_backward();
   /// Lets outputs call on_backward().
   void watch(const std::vector<at::Tensor>& outputs) { watch_outputs(outputs, weak_from_this()); }
-  /// Ends a round that the end of its backward could not end, because it was inside another one.
+  /// Before a forward: ends a round that the end of its backward could not end, because it was
+  /// inside another one, and abandons that of a backward that has thrown.
   void settle();
 
   bool is_synced() const { return is_synced_; }
@@ -71,6 +78,7 @@ class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
   /// Owned by the callback at the end of the backward; if it goes before that, backward has thrown.
   struct BackwardMark {
     std::weak_ptr<BucketReducer> reducer;
+    uint64_t round = 0;
     bool has_ended = false;
     ~BackwardMark();
   };
@@ -95,6 +103,9 @@ class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
   void learn_uses();
   void rebuild_buckets();
   void set_members(const plan::BucketMembers& members);
+  /// A backward of round `round` has thrown. Its mark may go late, on another thread of autograd:
+  /// then the next forward has abandoned the round, and this does nothing.
+  void drop_gradients_of(uint64_t round);
   /// Waits for what a round that has failed has issued.
   void reset_failed_round();
   /// `.grad` that are parts of what has been reduced are reset.
@@ -110,6 +121,7 @@ class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
   std::unique_ptr<GradientBuckets> buckets_;
   std::optional<plan::BucketProgress> progress_;
   std::vector<Flight> flights_;  // by bucket
+  std::recursive_mutex mu_;      // held by on_...() and settle(); hooks run inside
   CommHook hook_;
   at::Tensor reciprocal_;  // of the divisor, as the scalar of a multiplication
   int64_t divisor_ = 1;
@@ -117,6 +129,7 @@ class BucketReducer : public std::enable_shared_from_this<BucketReducer> {
 
   bool is_synced_ = true;
   bool is_open_ = false;
+  uint64_t round_ = 0;              // of the marks that count
   bool is_left_open_ = false;       // by the end of a backward inside another one
   bool has_had_round_ = false;      // the same on all ranks
   bool has_marked_unused_ = false;  // in this round

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 namespace fsdp {
@@ -12,10 +13,15 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
+/// Of this rank; "" if there is none.
+std::string options_problem(const DistributedDataParallelOptions& options) {
+  return options.bucket_cap_mb > 0 && std::isfinite(options.bucket_cap_mb)
+             ? ""
+             : "bucket_cap_mb is " + std::to_string(options.bucket_cap_mb) +
+                   ", expected a number above 0";
+}
+
 ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
-  TORCH_CHECK(options.bucket_cap_mb > 0 && std::isfinite(options.bucket_cap_mb),
-              "DistributedDataParallel: bucket_cap_mb is ", options.bucket_cap_mb,
-              ", expected a number above 0");
   const auto bytes = static_cast<int64_t>(std::ceil(options.bucket_cap_mb * kMiB));
   return {.find_unused_parameters = options.find_unused_parameters,
           .static_graph = options.static_graph,
@@ -32,14 +38,13 @@ ReplicaState::ReplicaState(const std::shared_ptr<torch::nn::Module>& module,
       buffers_(*comm_, options.broadcast_buffers && comm_->size() > 1
                            ? tensors_.buffers
                            : std::vector<NamedParameter>()) {
-  const ReducerOptions of_reducer = reducer_options(options);
-  check_replicas(tensors_, comm_);
+  check_replicas(tensors_, options_problem(options), comm_);
   if (options.init_sync) {
     for (const auto* list : {&tensors_.trained, &tensors_.frozen, &tensors_.buffers}) {
       send_tensors(*list, *comm_, /*root=*/0);
     }
   }
-  reducer_ = std::make_shared<BucketReducer>(tensors_.trained, comm_, of_reducer);
+  reducer_ = std::make_shared<BucketReducer>(tensors_.trained, comm_, reducer_options(options));
   reducer_->install_hooks();
 }
 

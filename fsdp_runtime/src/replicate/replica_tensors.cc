@@ -30,6 +30,9 @@ std::vector<NamedParameter> all_tensors(const ReplicaTensors& tensors) {
 
 /// Why this rank cannot replicate them; "" if it can.
 std::string replica_problem(const ReplicaTensors& tensors, c10::Device device) {
+  if (!tensors.problem.empty()) {
+    return tensors.problem;
+  }
   for (const NamedParameter& tensor : all_tensors(tensors)) {
     if (const std::optional<Claim> owner = Registry::get().claim_of(tensor.tensor)) {
       return "parameter " + tensor.fqn +
@@ -121,16 +124,22 @@ ReplicaTensors replica_tensors(const std::shared_ptr<torch::nn::Module>& module,
     return true;
   });
   for (const std::string& name : ignored) {
-    TORCH_CHECK(found.contains(name), kReplicate, ": ", name,
-                " of params_and_buffers_to_ignore is no parameter or buffer of ", module->name());
+    if (!found.contains(name)) {
+      tensors.problem = name + " of params_and_buffers_to_ignore is no parameter or buffer of " +
+                        module->name() +
+                        "; take the names of named_parameters() and "
+                        "named_buffers()";
+    }
   }
   return tensors;
 }
 
-void check_replicas(const ReplicaTensors& tensors, const std::shared_ptr<Collectives>& comm) {
+void check_replicas(const ReplicaTensors& tensors, const std::string& options_problem,
+                    const std::shared_ptr<Collectives>& comm) {
   const auto mesh = init_device_mesh(comm->device().type(), {comm->size()}, {"dp_replicate"}, comm);
   const ModelRanks ranks(*mesh, kReplicate);
-  ranks.agree(replica_problem(tensors, comm->device()), 0);
+  ranks.agree(options_problem.empty() ? replica_problem(tensors, comm->device()) : options_problem,
+              0);
   const std::vector<std::string> own = descriptions(tensors);
   std::string text;
   for (const std::string& line : own) {

@@ -22,15 +22,17 @@ struct ReplicaTensors {
   std::vector<NamedParameter> trained;  // require grad
   std::vector<NamedParameter> frozen;
   std::vector<NamedParameter> buffers;
+  std::string problem;  // with the ignored names; "" if there is none
 };
 
 /// Without those whose names are in `ignored`.
 ReplicaTensors replica_tensors(const std::shared_ptr<torch::nn::Module>& module,
                                const std::vector<std::string>& ignored);
 
-/// Throws on all ranks if one of them has a tensor that cannot be replicated, or other names,
-/// shapes or dtypes than rank 0. Collective.
-void check_replicas(const ReplicaTensors& tensors, const std::shared_ptr<Collectives>& comm);
+/// Throws on all ranks if one of them has a problem with its options (not ""), a tensor that cannot
+/// be replicated, or other names, shapes or dtypes than rank 0. Collective.
+void check_replicas(const ReplicaTensors& tensors, const std::string& options_problem,
+                    const std::shared_ptr<Collectives>& comm);
 
 /// Makes tensors what they are on rank `root`. Collective, and blocks the host; the CPU sends from
 /// and to where they are, if they are contiguous.

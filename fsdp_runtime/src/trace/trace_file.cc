@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -91,17 +92,25 @@ void stop_and_say() noexcept {
   }
 }
 
+/// Nothing if there is none; else, and nothing is done, where the one that runs will be written to.
+std::optional<std::string> start_unless_running(const TraceOptions& options) {
+  RunningTrace& running = running_trace();
+  std::lock_guard lock(running.mu);
+  if (!trace::begin_recording(options.max_events)) {
+    return running.options.path;
+  }
+  running.options = options;
+  running.options.rank = options.rank.value_or(rank_of_environment());
+  return std::nullopt;
+}
+
 }  // namespace
 
 void start_trace(const TraceOptions& options) {
   TORCH_CHECK(!options.path.empty(), "start_trace: give the path of the file to be written");
-  RunningTrace& running = running_trace();
-  std::lock_guard lock(running.mu);
-  TORCH_CHECK(trace::begin_recording(options.max_events),
-              "start_trace: a trace is running, which will be written to ", running.options.path,
-              "; call stop_trace() first");
-  running.options = options;
-  running.options.rank = options.rank.value_or(rank_of_environment());
+  const std::optional<std::string> other = start_unless_running(options);
+  TORCH_CHECK(!other, "start_trace: a trace is running, which will be written to ",
+              other.value_or(""), "; call stop_trace() first");
 }
 
 void stop_trace() {
@@ -135,7 +144,8 @@ void start_from_environment(int64_t rank) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   TORCH_CHECK(!error, "FSDP_TRACE_DIR: cannot make the folder ", folder, ": ", error.message());
-  start_trace(
+  // Ranks may be threads: the first of them is the process's.
+  start_unless_running(
       {.path = std::string(folder) + "/rank-" + std::to_string(rank) + ".json", .rank = rank});
   static const bool will_be_written = [] { return std::atexit(stop_and_say) == 0; }();
   TORCH_CHECK(will_be_written, "FSDP_TRACE_DIR: no room for another function at the process' end");

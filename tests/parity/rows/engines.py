@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from event_log import EventLog
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy,
                                     fully_shard)
@@ -22,6 +23,8 @@ def full(value: torch.Tensor | None) -> torch.Tensor | None:
 
 
 class Fsdp2:
+    wrap = staticmethod(fully_shard)
+
     def __init__(self):
         self.ignored: list[str] = []
 
@@ -38,9 +41,9 @@ class Fsdp2:
             if ignored := {parameter for name, parameter in model.named_parameters() if name.startswith(tuple(unit.get("ignored", [])))}:
                 how["ignored_params"] = ignored
             if "modules" in unit:
-                fully_shard([model.get_submodule(name) for name in unit["modules"]], **how)
+                self.wrap([model.get_submodule(name) for name in unit["modules"]], **how)
             else:
-                fully_shard(model.get_submodule(unit["name"]), **how)
+                self.wrap(model.get_submodule(unit["name"]), **how)
         return model
 
     @staticmethod
@@ -73,6 +76,15 @@ class Fsdp2:
             if "all_reduce" in str(operation):
                 log.events += ["all_reduce - 1 Float"] * count
         return norm
+
+
+class Replicate(Fsdp2):
+    """DDP on FSDP2's engine; here a mesh whose rows are one rank."""
+
+    wrap = staticmethod(replicate)
+
+    def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
+        return super().shard(model, options, mesh["dp_replicate"])
 
 
 class Fsdp1:
@@ -132,4 +144,4 @@ class Ddp:
         return torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
 
 
-ENGINES = {"fsdp2": Fsdp2, "fsdp1": Fsdp1, "ddp": Ddp}
+ENGINES = {"fsdp2": Fsdp2, "replicate": Replicate, "fsdp1": Fsdp1, "ddp": Ddp}

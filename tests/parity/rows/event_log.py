@@ -1,6 +1,7 @@
 """Notes what PyTorch's FSDP communicates."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 from unittest import mock
 
@@ -9,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
+DELAY_S = 0.001
+
 
 class EventLog:
     """Notes what is issued, for which unit, in lines "kind unit numel dtype"."""
@@ -16,6 +19,7 @@ class EventLog:
     def __init__(self):
         self.events: list[str] = []
         self.is_noting = True
+        self.late: str | None = None  # the kind that is issued late
         self.unit = "-"
 
     @contextlib.contextmanager
@@ -32,6 +36,8 @@ class EventLog:
         """`function`, of dist, which is noted with the size of its argument of that name."""
         def noted(*args, **kwargs):
             value = kwargs[larger] if larger in kwargs else args[0 if larger != "input" else 1]
+            if kind == self.late:
+                time.sleep(DELAY_S)
             self.add(kind, value if isinstance(value, torch.Tensor) else torch.cat([part.flatten() for part in value]))
             return function(*args, **kwargs)
         return noted

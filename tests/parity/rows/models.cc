@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <fsdp/activation_checkpoint.h>
+#include <fsdp/fully_shard.h>
 #include <fsdp/unit.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -149,7 +151,8 @@ class Stack : public RowModel {
         unused_block_(spec.value("unused_block", -1)),
         checkpoint_(spec),
         has_shift_(spec.value("external_input", false)),
-        makes_input_(spec.value("makes_input", false)) {
+        makes_input_(spec.value("makes_input", false)),
+        gathers_ahead_(spec.value("gathers_ahead", false)) {
     auto list = std::make_shared<torch::nn::Module>();
     register_module("blocks", list);
     for (int64_t i = 0; i < spec.at("blocks").get<int64_t>(); ++i) {
@@ -167,8 +170,15 @@ class Stack : public RowModel {
     return (*found)(input);
   }
   at::Tensor encode(at::Tensor x) override {
-    for (const size_t number : order_) {
-      x = run(blocks_.at(number), x);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      std::optional<fsdp::UnshardHandle> next;
+      if (gathers_ahead_ && i + 1 < order_.size()) {
+        next = fsdp::fsdp_module(*blocks_.at(order_[i + 1])).unshard_async();
+      }
+      x = run(blocks_.at(order_[i]), x);
+      if (next) {
+        next->wait();
+      }
     }
     return x;
   }
@@ -205,7 +215,7 @@ class Stack : public RowModel {
   const std::string carried_;
   const int64_t unused_block_;
   const Checkpoint checkpoint_;
-  const bool has_shift_, makes_input_;
+  const bool has_shift_, makes_input_, gathers_ahead_;
   std::vector<fsdp::Unit<Block>> blocks_;
   fsdp::Unit<Linear> head_;
 };
@@ -342,6 +352,14 @@ std::vector<std::pair<std::string, at::Tensor>> unique_parameters(const RowModel
   return unique;
 }
 
+void set_requires_grad(const RowModel& model, const std::string& prefix, bool value) {
+  for (auto& [name, parameter] : unique_parameters(model)) {
+    if (name.starts_with(prefix)) {
+      parameter.set_requires_grad(value);
+    }
+  }
+}
+
 void draw_parameters(RowModel& model, uint64_t seed) {
   at::NoGradGuard no_grad;
   at::manual_seed(seed);
@@ -368,11 +386,7 @@ std::shared_ptr<RowModel> make_model(const json& spec) {
   }
   TORCH_CHECK(model, "no model ", kind);
   for (const json& prefix : spec.value("frozen", json::array())) {
-    for (auto& [name, parameter] : unique_parameters(*model)) {
-      if (name.starts_with(prefix.get<std::string>())) {
-        parameter.set_requires_grad(false);
-      }
-    }
+    set_requires_grad(*model, prefix.get<std::string>(), false);
   }
   return model;
 }

@@ -36,6 +36,9 @@ std::shared_ptr<RowModel> make_model(const nlohmann::json& spec);
 /// Fills all parameters, in the order of their names, from a generator with this seed.
 void draw_parameters(RowModel& model, uint64_t seed);
 
+/// Of all parameters whose names begin with `prefix`.
+void set_requires_grad(const RowModel& model, const std::string& prefix, bool value);
+
 /// Those that are registered, each by its first name, in registration order.
 std::vector<std::pair<std::string, at::Tensor>> unique_parameters(const RowModel& model);
 

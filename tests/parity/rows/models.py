@@ -89,8 +89,13 @@ class Stack(nn.Module):
         return self.head(x)
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
-        for number in self.spec["order"]:
+        order = self.spec["order"]
+        for position, number in enumerate(order):
+            following = order[position + 1:position + 2] if self.spec.get("gathers_ahead", False) else []
+            handles = [self.blocks[each].unshard(async_op=True) for each in following]
             x = self.run(self.blocks[number], x)
+            for handle in handles:
+                handle.wait()
         return x
 
     def run(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -193,8 +198,13 @@ def make_model(spec: dict) -> nn.Module:
     return model
 
 
+def seed_generator(seed: int) -> None:
+    """torch.manual_seed() of the CPU: asking all other devices costs more than a small model's forward."""
+    torch.default_generator.manual_seed(seed)
+
+
 @torch.no_grad()
 def draw_parameters(model: nn.Module, seed: int) -> None:
-    torch.manual_seed(seed)
+    seed_generator(seed)
     for _, parameter in sorted(model.named_parameters()):
         parameter.copy_(torch.randn(parameter.shape) * (1 / parameter.size(-1) ** 0.5))

@@ -2,19 +2,24 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace parity_rows {
 namespace {
 
+constexpr std::chrono::milliseconds kDelay(1);
+
 class ObservedWindow : public fsdp::GatherWindow {
  public:
-  ObservedWindow(std::shared_ptr<fsdp::GatherWindow> inner, std::shared_ptr<EventLog> log)
-      : inner_(std::move(inner)), log_(std::move(log)) {}
+  /// Gathers while the group is there.
+  ObservedWindow(std::shared_ptr<fsdp::GatherWindow> inner, ObservedCollectives& group)
+      : inner_(std::move(inner)), group_(group) {}
   at::Tensor own() override { return inner_->own(); }
   at::Tensor whole() override { return inner_->whole(); }
   fsdp::WorkPtr issue(fsdp::Issue issue) override {
-    log_->add("gather", issue.purpose, inner_->whole());
+    group_.observe("gather", issue, inner_->whole());
     return inner_->issue(std::move(issue));
   }
   void release() override { inner_->release(); }
@@ -22,7 +27,7 @@ class ObservedWindow : public fsdp::GatherWindow {
 
  private:
   std::shared_ptr<fsdp::GatherWindow> inner_;
-  std::shared_ptr<EventLog> log_;
+  ObservedCollectives& group_;
 };
 
 /// "root", "blocks.0", or "-" if it is for no unit.
@@ -42,30 +47,38 @@ void EventLog::add(const std::string& kind, const std::string& purpose, const at
   }
 }
 
+void ObservedCollectives::observe(const std::string& kind, const fsdp::Issue& issue,
+                                  const at::Tensor& larger) {
+  log_->add(kind, issue.purpose, larger);
+  if (log_->late == issue.lane) {
+    run_on_lane(issue.lane, [] { std::this_thread::sleep_for(kDelay); });
+  }
+}
+
 fsdp::WorkPtr ObservedCollectives::all_gather_into(at::Tensor output, at::Tensor input,
                                                    fsdp::Issue issue) {
-  log_->add("gather", issue.purpose, output);
+  observe("gather", issue, output);
   return RecordingCollectives::all_gather_into(std::move(output), std::move(input),
                                                std::move(issue));
 }
 
 fsdp::WorkPtr ObservedCollectives::reduce_scatter_into(at::Tensor output, at::Tensor input,
                                                        fsdp::ReduceOp op, fsdp::Issue issue) {
-  log_->add("reduce", issue.purpose, input);
+  observe("reduce", issue, input);
   return RecordingCollectives::reduce_scatter_into(std::move(output), std::move(input), op,
                                                    std::move(issue));
 }
 
 fsdp::WorkPtr ObservedCollectives::reduce_scatter_onto(at::Tensor output, at::Tensor input,
                                                        fsdp::ReduceOp op, fsdp::Issue issue) {
-  log_->add("reduce", issue.purpose, input);
+  observe("reduce", issue, input);
   return RecordingCollectives::reduce_scatter_onto(std::move(output), std::move(input), op,
                                                    std::move(issue));
 }
 
 fsdp::WorkPtr ObservedCollectives::all_reduce(at::Tensor tensor, fsdp::ReduceOp op,
                                               fsdp::Issue issue) {
-  log_->add("all_reduce", issue.purpose, tensor);
+  observe("all_reduce", issue, tensor);
   return RecordingCollectives::all_reduce(std::move(tensor), op, std::move(issue));
 }
 
@@ -77,7 +90,7 @@ std::shared_ptr<fsdp::GatherWindow> ObservedCollectives::make_gather_window(int6
                                                                             at::ScalarType dtype,
                                                                             std::string purpose) {
   auto inner = RecordingCollectives::make_gather_window(numel, dtype, std::move(purpose));
-  return inner ? std::make_shared<ObservedWindow>(std::move(inner), log_) : nullptr;
+  return inner ? std::make_shared<ObservedWindow>(std::move(inner), *this) : nullptr;
 }
 
 }  // namespace parity_rows

@@ -5,6 +5,7 @@
 #include <fsdp/collectives.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace parity_rows {
 struct EventLog {
   std::vector<std::string> events;
   bool is_noting = true;
+  std::optional<fsdp::Lane> late;  // the lane that is held up before each operation
   void add(const std::string& kind, const std::string& purpose, const at::Tensor& larger);
 };
 
@@ -32,6 +34,9 @@ class ObservedCollectives : public fsdp::RecordingCollectives {
   std::shared_ptr<fsdp::Collectives> split(int64_t color) override;
   std::shared_ptr<fsdp::GatherWindow> make_gather_window(int64_t numel, at::ScalarType dtype,
                                                          std::string purpose) override;
+
+  /// Notes what is about to be issued, and holds its lane up if it is to be late.
+  void observe(const std::string& kind, const fsdp::Issue& issue, const at::Tensor& larger);
 
  private:
   std::shared_ptr<EventLog> log_;

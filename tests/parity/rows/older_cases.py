@@ -29,6 +29,7 @@ def older() -> list[Case]:
             shard(*blocks_and_root()), ADAMW, forward(0), ("backward", {"scale": 100.0}), ("clip", {"max_norm": limit, "norm_type": norm}),
             GRADIENTS, STEP, ZERO_GRAD, PARAMETERS], reference=FSDP1, tolerance=CLOSE)
           for name, norm in (("1", 1.0), ("2", 2.0), ("infinity", 0.0)) for limit in (1.0, 2.5)),
+        Case("L05", "no_gradients", stack(), [shard(*blocks_and_root()), ADAMW, ("clip", {"max_norm": 1.0}), *train(1)], reference=FSDP1),
         Case("L06", "scaled_float16", stack(), [
             shard(*blocks_and_root(precision=FP16)), ADAMW, ("scaler", {"init_scale": 2048.0}), *scaled_step(0),
             *scaled_step(1, overflows=True), *scaled_step(2), LOSSES, PARAMETERS], reference=FSDP1, tolerance=CLOSE),

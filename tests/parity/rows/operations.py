@@ -6,7 +6,7 @@ A case builds a model (models.py, models.cc), draws its parameters from one seed
 
 from dataclasses import dataclass
 
-FSDP2, FSDP1, DDP = "fsdp2", "fsdp1", "ddp"
+FSDP2, REPLICATE, FSDP1, DDP = "fsdp2", "replicate", "fsdp1", "ddp"
 Operation = tuple[str, dict]
 
 # Of what units communicate: how many of each kind; in which order, for which unit; that and in which dtype; that and how
@@ -45,6 +45,10 @@ def shard(*units: dict | str, mesh: tuple[int, ...] = (0,), strategy: str = "FUL
     """A mesh with 0 has all ranks there."""
     described = [unit(each) if isinstance(each, str) else each for each in units]
     return "shard", {"units": [*described], "mesh": list(mesh), "strategy": strategy, **options}
+
+
+def freeze(of: list[str], value: bool) -> Operation:
+    return "freeze", {"of": of, "value": value}
 
 
 def units_of(names: list[str], **how) -> list[dict]:

@@ -3,15 +3,18 @@
 All ranks of a number of ranks run in processes that are forked from the caller's, which has loaded PyTorch.
 """
 
+import datetime
 import gc
 import multiprocessing
 import os
+import time
 import traceback
 import weakref
 from multiprocessing.connection import wait
 from pathlib import Path
 
 import models
+import noted_files
 import torch
 import torch._dynamo  # noqa: F401: which an optimizer's first step loads, once for all ranks
 import torch.distributed as dist
@@ -23,9 +26,8 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
 
-LIMIT_S = 240
-# By key.
-Noted = dict[str, torch.Tensor | list[str] | str]
+# As libfsdp's: of one operation.
+TIMEOUT = datetime.timedelta(seconds=60)
 
 
 class Case:
@@ -39,14 +41,17 @@ class Case:
         self.pending: dict[str, torch.Tensor] = {}
         self.all_losses: list[torch.Tensor] = []
         self.tensors: dict[str, torch.Tensor] = {}
-        self.shards: dict[str, tuple[torch.Tensor, list[int], int]] = {}  # and the ranks that have the others, and along what
+        self.parts: dict[str, tuple[torch.Tensor, list[int], int]] = {}  # and the ranks that have the others, and along what
         self.texts: dict[str, list[str]] = {}
         self.handles: list = []
+        # Of FSDP2: what is sharded, and this rank's part, on which an optimizer does the same in a fifth of DTensor's time.
+        self.shards: list[tuple[DTensor, torch.nn.Parameter]] = []
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.position = 0
 
     def run(self) -> None:
         self.log.events.clear()
+        self.log.late = None
         self.build({"seed": 42})
         for self.position, (name, options) in enumerate(self.script):
             getattr(self, name)(options)
@@ -72,16 +77,21 @@ class Case:
     # --- training
 
     def optimizer(self, options: dict) -> None:
-        if options["kind"] == "sgd":
-            self.torch_optimizer = torch.optim.SGD(self.model.parameters(), options["lr"], momentum=0.9)
+        chosen = list(self.model.parameters())
+        self.shards = []
+        in_backward = options.get("in_backward", False)
+        if isinstance(self.engine, Fsdp2):
+            chosen = [parameter for parameter in chosen if isinstance(parameter, DTensor)]
+            # A scaler asks the ranks whether a DTensor overflows, and hooks are of the parameters themselves.
+            if not in_backward and all(name != "scaler" for name, _ in self.script):
+                self.shards = [(parameter, torch.nn.Parameter(parameter.to_local().detach())) for parameter in chosen]
+                chosen = [shard for _, shard in self.shards]
+        if in_backward:
+            self.step_in_backward(chosen, options["lr"])
+        elif options["kind"] == "sgd":
+            self.torch_optimizer = torch.optim.SGD(chosen, options["lr"], momentum=0.9)
         else:
-            # Of FSDP2, what is sharded.
-            chosen = [parameter for parameter in self.model.parameters()
-                      if isinstance(parameter, DTensor) or not isinstance(self.engine, Fsdp2)]
-            if options.get("in_backward", False):
-                self.step_in_backward(chosen, options["lr"])
-            else:
-                self.torch_optimizer = torch.optim.AdamW(chosen, options["lr"], weight_decay=0.1)
+            self.torch_optimizer = torch.optim.AdamW(chosen, options["lr"], weight_decay=0.1)
 
     def step_in_backward(self, parameters: list[torch.Tensor], lr: float) -> None:
         """As PyTorch's tutorial has it. What steps behind the backward has nothing to do then."""
@@ -97,7 +107,7 @@ class Case:
         self.torch_optimizer = torch.optim.SGD([torch.zeros(1)])
 
     def forward(self, options: dict) -> None:
-        torch.manual_seed(1000 * options["seed"] + dist.get_rank() + 1)
+        models.seed_generator(1000 * options["seed"] + dist.get_rank() + 1)
         x = self.bare.draw_input(options.get("batch", 3))
         if x.is_floating_point() and "input" in options:
             x = x.to(DTYPES[options["input"]])
@@ -124,12 +134,18 @@ class Case:
         self.pending.clear()
 
     def step(self, options: dict) -> None:
+        for parameter, shard in self.shards:
+            shard.data = parameter.to_local().detach()
+            shard.grad = None if parameter.grad is None else parameter.grad.to_local()
         if self.grad_scaler:
             self.grad_scaler.step(self.torch_optimizer)
         else:
             self.torch_optimizer.step()
 
     def zero_grad(self, options: dict) -> None:
+        if not options.get("in_place", False):
+            for parameter, _ in self.shards:
+                parameter.grad = None
         self.torch_optimizer.zero_grad(set_to_none=not options.get("in_place", False))
 
     def clip(self, options: dict) -> None:
@@ -151,6 +167,14 @@ class Case:
         self.note("scale", torch.tensor(self.grad_scaler.get_scale(), dtype=torch.float64))
 
     # --- settings
+
+    def delay(self, options: dict) -> None:
+        self.log.late = options["what"]
+
+    def freeze(self, options: dict) -> None:
+        for name, parameter in self.model.named_parameters():
+            if name.startswith(tuple(options["of"])):
+                parameter.requires_grad_(not options["value"])
 
     def set(self, options: dict) -> None:
         self.engine.set(self.model, options)
@@ -195,6 +219,7 @@ class Case:
         self.pending.clear()
         del self.model, self.bare
         self.torch_optimizer = None
+        self.shards.clear()
         gc.collect()
         self.note("units alive", [f"{sum(unit() is not None for unit in units)} of {len(units)}"])
 
@@ -202,11 +227,13 @@ class Case:
 
     def note(self, what: str, value: torch.Tensor | list[str]) -> None:
         key = f"{self.position:03} {what}"
+        if isinstance(value, DTensor) and value.placements[-1].is_replicate():
+            value = value.to_local()
         if isinstance(value, DTensor):
             assert value.placements[-1].is_shard(), value
             mesh = value.device_mesh
             ranks = dist.get_process_group_ranks(mesh.get_group(mesh.ndim - 1))
-            self.shards[key] = value.to_local().detach().clone(), ranks, value.placements[-1].dim
+            self.parts[key] = value.to_local().detach().clone(), ranks, value.placements[-1].dim
         elif isinstance(value, torch.Tensor):
             self.tensors[key] = value.detach().clone()
         else:
@@ -254,8 +281,9 @@ class Case:
 
 
 def run_rank(rank: int, ranks: int, port: int, cases: list[dict], output: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=TIMEOUT)
     torch.set_num_threads(1)
+    gc.disable()  # a tenth of all time; what the cases leave is small
     log = EventLog()
     noted = {}
     with log.installed():
@@ -264,10 +292,10 @@ def run_rank(rank: int, ranks: int, port: int, cases: list[dict], output: Path) 
             run = Case(case, log)
             try:
                 run.run()
-                noted[case["name"]] = {**run.tensors, **run.shards, **run.texts}
+                noted[case["name"]] = {**run.tensors, **run.parts, **run.texts}
             except Exception:
                 noted[case["name"]] = {"error": traceback.format_exc()}
-    torch.save(noted, f"{output}.{rank}.pt")
+    noted_files.write(Path(f"{output}.{rank}"), noted)
 
 
 def run_process(*arguments) -> None:
@@ -280,26 +308,32 @@ def run_process(*arguments) -> None:
     os._exit(code)  # PyTorch's own teardown of Gloo aborts once in a while
 
 
-def run(ranks: int, port: int, cases: list[dict], output: Path) -> None:
-    """Writes <output>.<rank>.pt, for read()."""
+def cases_at(output: Path) -> str:
+    """Those in which the ranks are, or have ended."""
+    return ", ".join(sorted({path.read_text() for path in output.parent.glob(f"{output.name}.*.at")}))
+
+
+def run(ranks: int, port: int, cases: list[dict], output: Path, limit_s: float) -> None:
+    """Writes <output>.<rank>.json and .bin, for read()."""
+    deadline = time.monotonic() + limit_s
+    gc.freeze()
     fork = multiprocessing.get_context("fork")
     started = [fork.Process(target=run_process, args=(rank, ranks, port, cases, output)) for rank in range(ranks)]
     for process in started:
         process.start()
     running = list(started)
     while running:
-        ended = wait([process.sentinel for process in running], LIMIT_S)
+        ended = wait([process.sentinel for process in running], max(0.0, deadline - time.monotonic()))
         running = [process for process in running if process.sentinel not in ended]
         if not ended or any(process.exitcode for process in started if process not in running):
             for process in running:
                 process.kill()
-            at = {path.read_text() for path in output.parent.glob(f"{output.name}.*.at")}
-            raise SystemExit(f"PyTorch at {ranks} ranks fails or does not end in {', '.join(sorted(at))}")
+            raise SystemExit(f"PyTorch at {ranks} ranks {'fails' if ended else f'has not ended within {limit_s:.0f} s'}, in {cases_at(output)}")
 
 
-def read(ranks: int, output: Path) -> list[dict[str, Noted]]:
+def read(ranks: int, output: Path) -> list[dict[str, noted_files.Noted]]:
     """What has been noted, by rank, case and key; shards have been put together."""
-    of_ranks = [torch.load(f"{output}.{rank}.pt", weights_only=True) for rank in range(ranks)]
+    of_ranks = [noted_files.read(Path(f"{output}.{rank}")) for rank in range(ranks)]
 
     def whole(case: str, key: str, value):
         if not isinstance(value, tuple):

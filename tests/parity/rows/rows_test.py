@@ -16,20 +16,22 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
+BEGIN = time.monotonic()
 # Before LibTorch is loaded. A second compute thread would add up in another order.
 os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
+import noted_files  # noqa: E402
 import operations  # noqa: E402
 import reference  # noqa: E402
 import table  # noqa: E402
 import torch  # noqa: E402
 from free_port import free_port  # noqa: E402
 
-LIMIT_S = 240
 BACKENDS = ("shm", "gloo")
 
 
@@ -41,24 +43,32 @@ def backends_of(ranks: int) -> tuple[str, ...]:
     return BACKENDS if ranks > 1 else ("single",)
 
 
+def limit_s() -> float:
+    """Of one start: half of what is left of ctest's limit, so that it is this script that ends what hangs, and says where."""
+    return max(1.0, BEGIN + float(os.environ.get("FSDPRUN_TEST_TIMEOUT_S", 1200)) - time.monotonic()) / 2
+
+
 def run_libfsdp(program: Path, backend: str, ranks: int, cases: Path, output: Path) -> None:
     common = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     started = [subprocess.Popen([program, backend, cases, output], env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(ranks)]
+    deadline = time.monotonic() + limit_s()
     try:
-        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in started]
+        outputs = [process.communicate(timeout=max(0.1, deadline - time.monotonic()))[0] for process in started]
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"libfsdp with {backend} at {ranks} ranks has not ended in time, in {reference.cases_at(output)}")
     finally:
         for process in started:
             process.kill()
     if any(process.returncode != 0 for process in started):
-        raise SystemExit(f"libfsdp with {backend} at {ranks} ranks ends with {[p.returncode for p in started]}:\n" + "\n".join(outputs)[-4000:])
+        raise SystemExit(f"libfsdp with {backend} at {ranks} ranks ends with {[p.returncode for p in started]} in {reference.cases_at(output)}:\n" + "\n".join(outputs)[-4000:])
 
 
 class Results:
     """What both sides have noted, by who ran it, case, number of ranks and rank."""
 
     def __init__(self, program: Path, cases: list[operations.Case], is_long: bool):
-        self.noted: dict[tuple[str, str, int, int], reference.Noted] = {}
+        self.noted: dict[tuple[str, str, int, int], noted_files.Noted] = {}
         with tempfile.TemporaryDirectory() as folder:
             for ranks in sorted({ranks for case in cases for ranks in ranks_of(case, is_long)}):
                 chosen = [operations.case_for(case, ranks) for case in cases if ranks in ranks_of(case, is_long)]
@@ -66,21 +76,15 @@ class Results:
                 path.write_text(json.dumps(chosen))
                 output = Path(folder) / f"pytorch{ranks}"
                 # As libfsdp reads it: a tuple is a list.
-                reference.run(ranks, free_port(), json.loads(path.read_text()), output)
+                reference.run(ranks, free_port(), json.loads(path.read_text()), output, limit_s())
                 for rank, of_rank in enumerate(reference.read(ranks, output)):
                     self.noted |= {("pytorch", name, ranks, rank): noted for name, noted in of_rank.items()}
                 for backend in backends_of(ranks):
                     output = Path(folder) / f"{backend}{ranks}"
                     run_libfsdp(program, backend, ranks, path, output)
-                    self.read(output, backend, ranks)
-
-    def read(self, output: Path, backend: str, ranks: int) -> None:
-        for rank in range(ranks):
-            for name, texts in json.loads(Path(f"{output}.{rank}.json").read_text()).items():
-                self.noted[backend, name, ranks, rank] = dict(texts)
-            for key, value in torch.load(f"{output}.{rank}.pt", weights_only=True).items():
-                name, what = key.split("|")
-                self.noted[backend, name, ranks, rank][what] = value
+                    for rank in range(ranks):
+                        self.noted |= {(backend, name, ranks, rank): noted
+                                       for name, noted in noted_files.read(Path(f"{output}.{rank}")).items()}
 
 
 def events_as(compare: str | None, events: list[str]) -> object:
@@ -132,7 +136,7 @@ class Rows(unittest.TestCase):
                         self.compare(case, ranks, self.results.noted[backend, case.name, ranks, rank],
                                      self.results.noted["pytorch", case.name, ranks, rank])
 
-    def compare(self, case: operations.Case, ranks: int, ours: reference.Noted, theirs: reference.Noted) -> None:
+    def compare(self, case: operations.Case, ranks: int, ours: noted_files.Noted, theirs: noted_files.Noted) -> None:
         for who, noted in (("PyTorch", theirs), ("libfsdp", ours)):
             if "error" in noted:
                 self.fail(f"{who} fails: {noted['error']}")
@@ -177,6 +181,8 @@ def main() -> None:
     chosen = [case for case in table.CASES if not options.only or any(case.name in name for name in options.only)]
     self_test()
     add_tests()
+    # Gloo's threads poll while another of them has the lock: it must not be interrupted by what wakes up.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     Rows.is_long = options.long
     Rows.results = Results(options.program.resolve(), chosen, options.long)
     unittest.main(argv=[sys.argv[0], *options.only])

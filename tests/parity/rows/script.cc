@@ -26,7 +26,7 @@ class Case {
       : world_(world), spec_(row_case.at("model")), script_(row_case.at("script")) {}
 
   Results run() {
-    world_.log->events.clear();
+    *world_.log = {};
     build({{"seed", 42}});
     for (const json& operation : script_) {
       const std::string name = operation.at(0).get<std::string>();
@@ -55,6 +55,8 @@ class Case {
         {"update_scale", &Case::update_scale},
         {"set", &Case::set},
         {"prefetch", &Case::prefetch},
+        {"delay", &Case::delay},
+        {"freeze", &Case::freeze},
         {"unshard", &Case::unshard},
         {"wait", &Case::wait},
         {"reshard", &Case::reshard},
@@ -97,6 +99,21 @@ class Case {
                          : fsdp::fully_shard(module_named(name), how);
     }
     root_ = units_.at("");
+    if (options.contains("then_to")) {
+      expect_no_cast();
+    }
+  }
+
+  void expect_no_cast() {
+    const at::ScalarType dtype = root_.sharded_parameters().front().local.scalar_type();
+    std::string said;
+    try {
+      model_->to(dtype == at::kFloat ? at::kDouble : at::kFloat);
+    } catch (const c10::Error& error) {
+      said = error.what_without_backtrace();
+    }
+    TORCH_CHECK(said.find(" is sharded now") != std::string::npos,
+                "a sharded module's to() is not refused: ", said);
   }
 
   fsdp::FullyShardOptions options_of(const json& unit) const {
@@ -265,43 +282,7 @@ class Case {
 
   // --- settings
 
-  void set(const json& options) {
-    using Setting = void (*)(const fsdp::FSDPModule& of, const json& value, bool recurse);
-    static const std::map<std::string, Setting> settings = {
-        {"requires_gradient_sync",
-         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
-           of.set_requires_gradient_sync(value.get<bool>(), recurse);
-         }},
-        {"requires_all_reduce",
-         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
-           of.set_requires_all_reduce(value.get<bool>(), recurse);
-         }},
-        {"reshard_after_forward",
-         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
-           of.set_reshard_after_forward(reshard_of(value), recurse);
-         }},
-        {"reshard_after_backward",
-         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
-           of.set_reshard_after_backward(value.get<bool>(), recurse);
-         }},
-        {"gradient_divide_factor",
-         [](const fsdp::FSDPModule& of, const json& value, bool /*recurse*/) {
-           of.set_gradient_divide_factor(value.get<double>());
-         }},
-        {"is_last_backward", [](const fsdp::FSDPModule& of, const json& value,
-                                bool /*recurse*/) { of.set_is_last_backward(value.get<bool>()); }},
-        {"unshard_in_backward",
-         [](const fsdp::FSDPModule& of, const json& value, bool /*recurse*/) {
-           of.set_unshard_in_backward(value.get<bool>());
-         }},
-        {"force_sum_reduction_for_comms",
-         [](const fsdp::FSDPModule& of, const json& value, bool /*recurse*/) {
-           of.set_force_sum_reduction_for_comms(value.get<bool>());
-         }},
-    };
-    settings.at(options.at("what").get<std::string>())(unit(options), options.at("value"),
-                                                       options.value("recurse", true));
-  }
+  void set(const json& options) { set_option(unit(options), options); }
 
   void prefetch(const json& options) {
     const std::vector<fsdp::FSDPModule> modules = units_named(options.at("units"));
@@ -309,6 +290,17 @@ class Case {
       unit(options).set_modules_to_forward_prefetch(modules);
     } else {
       unit(options).set_modules_to_backward_prefetch(modules);
+    }
+  }
+
+  /// Of what all units gather or reduce from now on.
+  void delay(const json& options) {
+    world_.log->late = options.at("what") == "gather" ? fsdp::Lane::kGather : fsdp::Lane::kReduce;
+  }
+
+  void freeze(const json& options) {
+    for (const json& prefix : options.at("of")) {
+      set_requires_grad(*model_, prefix.get<std::string>(), !options.at("value").get<bool>());
     }
   }
 
@@ -384,19 +376,21 @@ class Case {
   }
 
   void note_gradients(const json& /*options*/) {
-    const bool was_noting = std::exchange(world_.log->is_noting, false);
-    for (const fsdp::LocalShard& shard : root_.sharded_gradients()) {
-      if (shard.local.defined()) {
-        note("gradient " + shard.fqn, whole_of(shard, *mesh_->group(mesh_->ndim() - 1)));
-      }
-    }
-    world_.log->is_noting = was_noting;
+    std::vector<fsdp::LocalShard> gradients = root_.sharded_gradients();
+    std::erase_if(gradients, [](const auto& gradient) { return !gradient.local.defined(); });
+    note_wholes("gradient ", gradients);
   }
 
   void note_parameters(const json& /*options*/) {
+    note_wholes("parameter ", root_.sharded_parameters());
+  }
+
+  void note_wholes(const std::string& what, const std::vector<fsdp::LocalShard>& shards) {
     const bool was_noting = std::exchange(world_.log->is_noting, false);
-    for (const fsdp::LocalShard& shard : root_.sharded_parameters()) {
-      note("parameter " + shard.fqn, root_.full_parameter(shard.fqn));
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> wholes = wholes_of(shards, *mesh_->group(mesh_->ndim() - 1));
+    for (size_t i = 0; i < shards.size(); ++i) {
+      note(what + shards[i].fqn, wholes[i]);
     }
     world_.log->is_noting = was_noting;
   }

@@ -6,11 +6,12 @@ import older_cases
 import parts_cases
 import placement_cases
 import precision_cases
+import replicate_cases
 import training_cases
 from operations import Case
 
 CASES: list[Case] = [
     *training_cases.training(), *training_cases.unit_options(), *training_cases.accumulation(), *training_cases.hybrid(),
     *communication_cases.communication(), *precision_cases.precision(), *parts_cases.parts(), *older_cases.older(),
-    *next_cases.next_rows(), *placement_cases.placements(),
+    *next_cases.next_rows(), *placement_cases.placements(), *replicate_cases.replicated(),
 ]

@@ -40,6 +40,13 @@ def training() -> list[Case]:
     for reshard in (True, False):
         cases.append(Case("T08", f"units_{'resharded' if reshard else 'kept'}", stack(), [
             shard(*blocks_and_root(reshard=reshard)), ADAMW, *train(4)], ranks=(2, 4) if reshard else (2,), long_ranks=(3, 4)))
+    # Lists in both directions, with which most is on the way at once.
+    ahead = [*(prefetch(f"blocks.{i}", "forward", [f"blocks.{i + 1}"]) for i in range(2)),
+             *(prefetch(f"blocks.{i}", "backward", [f"blocks.{i - 1}"]) for i in (2, 1))]
+    for what in ("gather", "reduce"):
+        for lists in ([], ahead):
+            cases.append(Case("T08", f"late_{what}s{'_with_lists' if lists else ''}", stack(), [
+                *default, *lists, ("delay", {"what": what}), *train(2)]))
     cases.append(Case("T08", "transformer", transformer(layers=3, is_tied=False), [
         shard(*layers_and_root(3)), ADAMW, *train()]))
     for reshard in (True, False):
@@ -67,6 +74,8 @@ def unit_options() -> list[Case]:
              ranks=(4,), long_ranks=(), compare=COUNTS),
         Case("T10", "gathered_without_waiting", stack(), [
             shard(*blocks_and_root()), ADAMW, *gather_all, *train(1), *gather_all, ("wait", {}), *train(2, 1)]),
+        Case("T10", "gathered_during_the_block_before", stack(gathers_ahead=True), [
+            shard(*blocks_and_root()), ADAMW, *observed_step(0), *train(2, 1)], compare=COUNTS),
         Case("T16", "several_modules_in_one_unit", transformer(is_tied=False), [
             shard(*layers_and_root()[:-1], unit("tail", **tail), unit("")), ADAMW, *observed_step(0), *train(2, 1)], compare=COUNTS),
         Case("T16", "several_modules_with_casts", transformer(is_tied=False, checkpointed=True), [

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace parity_rows {
 
@@ -22,7 +23,11 @@ fsdp::ShardPlacementFn placement_of(const nlohmann::json& dims);
 /// Of {"full": bool, "cpu_offload": bool, "broadcast_from_rank0": bool}.
 fsdp::StateDictOptions state_options(const nlohmann::json& options);
 
-/// From the parts of all ranks of the group, which all call it.
-at::Tensor whole_of(const fsdp::LocalShard& shard, fsdp::Collectives& group);
+/// By FSDP2's name without "set_": {"what": name, "value": value, "recurse": bool}.
+void set_option(const fsdp::FSDPModule& unit, const nlohmann::json& options);
+
+/// From the parts of all ranks of the group, which all call it: by one operation for each dtype.
+std::vector<at::Tensor> wholes_of(const std::vector<fsdp::LocalShard>& shards,
+                                  fsdp::Collectives& group);
 
 }  // namespace parity_rows

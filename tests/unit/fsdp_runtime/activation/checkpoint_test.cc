@@ -6,9 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 
+#include <atomic>
 #include <map>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -256,6 +259,98 @@ TEST(CheckpointTest, ReentrantTakesOneTensor) {
               HasSubstr("returns one tensor"));
 }
 
+// Each of its threads asks for what another one has just replaced.
+TEST(CheckpointTest, ThreadsThatAskAtOnceRunTheSegmentOneAfterTheOther) {
+  std::atomic<int> inside{0}, most{0};
+  const auto run = [&](const at::Tensor& t) {
+    const int now = ++inside;
+    for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    at::Tensor y = t;
+    for (int i = 0; i < 8; ++i) {
+      y = y.sin();
+      std::this_thread::yield();
+    }
+    --inside;
+    return y;
+  };
+  const at::Tensor x = leaf({3, 4});
+  const at::Tensor expected = torch::autograd::grad({run(x).sum()}, {x})[0];
+  const at::Tensor loss =
+      activation_checkpoint(CheckpointOptions{.early_stop = false}, run, x).sum();
+  most = 0;
+  std::vector<std::thread> threads;
+  std::atomic<int> equal{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 8; ++round) {
+        const at::Tensor found = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
+        equal += at::equal(found, expected) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(equal, 4 * 8);
+  EXPECT_EQ(most, 1);
+}
+
+using torch::autograd::Engine;
+
+/// As in a process whose default engine nobody has replaced yet, and again behind it.
+class FreshEngine {
+ public:
+  FreshEngine() { reset(); }
+  ~FreshEngine() { reset(); }
+  FreshEngine(const FreshEngine&) = delete;
+  FreshEngine& operator=(const FreshEngine&) = delete;
+
+ private:
+  static void reset() {
+    torch::autograd::set_default_engine_stub([]() -> Engine& { return Engine::get_base_engine(); });
+  }
+};
+
+class SomebodysEngine : public Engine {};
+
+Engine& somebodys_engine() {
+  static SomebodysEngine& engine = *new SomebodysEngine;
+  return engine;
+}
+
+TEST(CheckpointEngineTest, IsThereBeforeABackwardInWhichItIsNeeded) {
+  const auto inner = [](const at::Tensor& t) {
+    return activation_checkpoint(
+        CheckpointOptions{}, [](const at::Tensor& u) { return u.exp(); }, t);
+  };
+  const FreshEngine fresh;
+  const at::Tensor x = leaf({3, 4});
+  const at::Tensor loss =
+      activation_checkpoint(CheckpointOptions{.use_reentrant = true}, inner, x).sum();
+  const Engine* const in_forward = &Engine::get_default_engine();
+  EXPECT_NE(in_forward, &Engine::get_base_engine());
+  loss.backward();
+  EXPECT_EQ(&Engine::get_default_engine(), in_forward);
+  EXPECT_TRUE(at::equal(x.grad(), x.exp().detach()));
+}
+
+TEST(CheckpointEngineTest, AnotherOneThatComesLaterIsRefused) {
+  const FreshEngine fresh;
+  const auto run = [](const at::Tensor& t) {
+    return activation_checkpoint(
+        CheckpointOptions{}, [](const at::Tensor& u) { return u.exp(); }, t);
+  };
+  run(leaf({3, 4}));
+  torch::autograd::set_default_engine_stub(somebodys_engine);
+  EXPECT_THAT(refusal([&] {
+                run(leaf({3, 4}));
+              }),
+              ::testing::AllOf(HasSubstr("autograd engine"), HasSubstr("use_reentrant")));
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(run(leaf({3, 4})).dim(), 2) << "nothing is saved";
+}
+
 TEST(SelectiveCheckpointTest, KeptResultsAreNotComputedAgain) {
   std::vector<std::string> asked;
   Segment segment;
@@ -276,6 +371,36 @@ TEST(SelectiveCheckpointTest, KeptResultsAreNotComputedAgain) {
   loss.backward();
   EXPECT_EQ(asked.size(), asked_in_forward) << "once per operator";
   expect_same_bits(take(loss, x, segment), plain());
+}
+
+TEST(SelectiveCheckpointTest, BehindAKeptOperatorRandomNumbersGoOnAsInTheFirstRun) {
+  int kept = 0;
+  const auto train = [&](bool is_checkpointed) {
+    at::manual_seed(3);
+    const at::Tensor x = leaf({8, 8});
+    const auto run = [](const at::Tensor& t) {
+      const at::Tensor first = std::get<0>(at::native_dropout(t.exp(), 0.5, /*train=*/true));
+      const at::Tensor hidden = first.sin();
+      const at::Tensor second = hidden * at::empty_like(hidden).bernoulli_(0.5);
+      return second.cos() * at::rand_like(second);
+    };
+    const CheckpointOptions options{.early_stop = false,
+                                    .keeps_results_of = [&](const std::string& op) {
+                                      const bool keeps = op == "aten::native_dropout";
+                                      kept += keeps ? 1 : 0;
+                                      return keeps;
+                                    }};
+    const at::Tensor y = is_checkpointed ? activation_checkpoint(options, run, x) : run(x);
+    const at::Tensor after = at::rand({2});
+    y.square().sum().backward();
+    return std::make_tuple(x.grad(), after, at::rand({2}));
+  };
+  const auto [plain_grad, plain_after, plain_end] = train(false);
+  const auto [grad, after, end] = train(true);
+  EXPECT_EQ(kept, 1);
+  EXPECT_TRUE(at::equal(grad, plain_grad));
+  EXPECT_TRUE(at::equal(after, plain_after));
+  EXPECT_TRUE(at::equal(end, plain_end)) << "the other run leaves the generator as it was";
 }
 
 // A result that a product would not give shows that none was computed.

@@ -2,11 +2,14 @@
 #include <fsdp/custom_comm.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/src/engine/module_state.h"
 #include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
+#include "tests/unit/fsdp_runtime/engine/in_a_row.h"
 
 namespace fsdp::testing {
 namespace {
@@ -166,9 +169,49 @@ TEST(CustomCommTest, WhatItReturnsIsChecked) {
     gather->returns_null = true;
     said = refusal([&] { setup.root.unshard(); });
     EXPECT_NE(said.find("AllGather::run() has returned null"), std::string::npos) << said;
+    EXPECT_EQ(gather->memory.use_count(), 1) << "kept for a gather that has not begun";
     gather->returns_null = false;
     loss(setup.model, 0, rank.rank).backward();
   });
+}
+
+struct FailingReduction : ReduceScatter {
+  explicit FailingReduction(bool fails_at_once) : fails_at_once(fails_at_once) {}
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype, c10::Device device) override {
+    TORCH_CHECK(!fails_at_once, "told to fail");
+    return ReduceScatter::allocate(numel, dtype, device);
+  }
+  WorkPtr run(at::Tensor, at::Tensor, ReduceOp, Collectives&, Issue) override {
+    TORCH_CHECK(false, "told to fail");
+  }
+  bool fails_at_once;
+};
+
+// The gradients are lost, so nobody may go on without noticing; but nothing stays gathered.
+TEST(CustomCommTest, AReductionThatCannotBeIssuedFailsForGood) {
+  for (const bool fails_at_once : {false, true}) {
+    run_ranks(2, [fails_at_once](Rank& rank) {
+      ShardedInARow setup = shard_in_a_row(rank.comm);
+      const FSDPModule second = fsdp_module(*setup.model->second);
+      second.set_custom_reduce_scatter(std::make_shared<FailingReduction>(fails_at_once));
+      const at::Tensor x = at::ones({2, 6});
+      const auto fails = [](const std::function<void()>& run) {
+        const std::string said = refusal(run);
+        EXPECT_NE(said.find("told to fail"), std::string::npos) << said;
+      };
+      fails([&] { setup.model(x).sum().backward(); });
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        fails([&] { setup.model(x); });
+        for (const FSDPModule& unit : setup.root.units()) {
+          for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
+            EXPECT_TRUE(group->is_sharded());
+          }
+          EXPECT_EQ(unit.state()->training(), ModuleState::Training::kIdle);
+        }
+      }
+      fails([&] { setup.root.sharded_gradients(); });
+    });
+  }
 }
 
 }  // namespace

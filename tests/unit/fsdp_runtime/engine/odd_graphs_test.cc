@@ -1,7 +1,9 @@
 // Backwards through graphs that are not one forward of the root: parts of it, several, again.
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <memory>
 #include <utility>
 
 #include "tests/unit/fsdp_runtime/engine/line_chain.h"
@@ -162,6 +164,73 @@ TEST(OddGraphsTest, AUnitThatRunsInSomeStepsOnlyTrainsInThose) {
       expect_gradients(rank, setup.root, chain_gradients(2, pass), 1e-6);
       AdamW(setup.root, {}).zero_grad();
     }
+  });
+}
+
+/// Autograd has threads for devices: what is on another one than the parameters is passed through
+/// at the same time as they are. "meta" stands for it.
+struct Moved : torch::autograd::Function<Moved> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            c10::Device device) {
+    context->saved_data["device"] = x.device();
+    return at::ones(x.sizes(), device);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const c10::Device device = context->saved_data["device"].toDevice();
+    return {at::ones(gradients[0].sizes(), device), at::Tensor()};
+  }
+};
+
+struct FarAway : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    history = x.grad_fn();
+    const at::Tensor here = x.is_meta() ? Moved::apply(x, c10::Device(c10::kCPU)) : x;
+    return Moved::apply(at::linear(here, weight), c10::Device(c10::kMeta)) * 2;
+  }
+  at::Tensor weight = register_parameter("weight", at::eye(5) * 0.5);
+  std::shared_ptr<torch::autograd::Node> history;  // of the input, in forward
+};
+
+struct HasFarAway : torch::nn::Module {
+  HasFarAway() { register_module("inner", inner.ptr()); }
+  at::Tensor forward(const at::Tensor& x) { return inner(x); }
+  Unit<FarAway> inner{std::make_shared<FarAway>()};
+};
+
+TEST(OddGraphsTest, ResultsOnAnotherDeviceHaveTheirHooksWhereTheParametersAre) {
+  run_ranks(2, [](Rank& rank) {
+    const Unit<HasFarAway> model(std::make_shared<HasFarAway>());
+    fully_shard(model->inner.ptr(), {.mesh = rank.mesh});
+    const FSDPModule root = fully_shard(model.ptr(), {.mesh = rank.mesh});
+    const at::Tensor x = chain_input(rank.rank).requires_grad_();
+    const at::Tensor result = model(x);
+    const auto scaled = result.grad_fn();
+    const auto moved = scaled->next_edge(0).function;
+    const auto computed = moved->next_edge(0).function;
+    EXPECT_TRUE(scaled->tensor_pre_hooks().empty());
+    EXPECT_TRUE(moved->tensor_pre_hooks().empty());
+    EXPECT_EQ(computed->tensor_pre_hooks().size(), 2u);  // one of each unit
+    result.sum().backward();  // reads the weights, which have been resharded
+    EXPECT_TRUE(at::equal(x.grad(), at::full_like(x, 0.5)));
+    const at::Tensor ones = at::ones({x.size(0), 5});
+    expect_gradients(
+        rank, root,
+        {{"inner.weight", (ones.t().mm(chain_input(0)) + ones.t().mm(chain_input(1))) / 2}}, 1e-6);
+  });
+}
+
+TEST(OddGraphsTest, InputsOnAnotherDeviceDoNotTellThatAUseEnds) {
+  run_ranks(2, [](Rank& rank) {
+    const Unit<HasFarAway> model(std::make_shared<HasFarAway>());
+    fully_shard(model->inner.ptr(), {.mesh = rank.mesh});
+    const FSDPModule root = fully_shard(model.ptr(), {.mesh = rank.mesh});
+    const at::Tensor far = at::ones({3, 5}, at::kMeta).requires_grad_();
+    const at::Tensor result = model(far);
+    EXPECT_EQ(model->inner->history, nullptr);
+    result.sum().backward();
+    EXPECT_TRUE(far.grad().is_meta());
+    expect_gradients(rank, root, {{"inner.weight", at::full({5, 5}, 3.0)}});
   });
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -165,6 +166,73 @@ TEST(ReshardToPartTest, WhereRanksReadInPlaceItIsTrue) {
   run_ranks(4, [](Rank& rank) {
     Sharded setup = make(rank, wide_toy(), {.reshard_after_forward = 2});
     EXPECT_EQ(gathers_of_all(rank, setup), 3 + 3);
+  });
+}
+
+/// Counts how often it is divided.
+struct Divided : RecordingCollectives {
+  using RecordingCollectives::RecordingCollectives;
+  std::shared_ptr<Collectives> split(int64_t color) override {
+    ++splits;
+    return RecordingCollectives::split(color);
+  }
+  int splits = 0;
+};
+
+// To divide is collective, so it must not depend on what a rank still has.
+TEST(ReshardToPartTest, ItsGroupIsMadeOnceWhateverModulesARankKeeps) {
+  run_ranks(4, [](Rank& rank) {
+    const auto comm = std::make_shared<Divided>(rank.comm);
+    rank.mesh = init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"}, comm);
+    std::optional<Sharded> kept = make(rank, {}, {.reshard_after_forward = 2});
+    EXPECT_EQ(comm->splits, 1);
+    if (rank.rank != 0) {
+      kept.reset();
+    }
+    Sharded setup = make(rank, {}, {.reshard_after_forward = 2});
+    EXPECT_EQ(comm->splits, 1);
+    loss(setup.model, 0, rank.rank).backward();
+  });
+}
+
+TEST(ReshardToPartTest, AGroupThatIsGoneTakesItsPartsAlong) {
+  std::vector<std::weak_ptr<Collectives>> parts(4);
+  run_ranks(4, [&parts](Rank& rank) {
+    struct Watched : RecordingCollectives {
+      using RecordingCollectives::RecordingCollectives;
+      std::shared_ptr<Collectives> split(int64_t color) override {
+        std::shared_ptr<Collectives> part = RecordingCollectives::split(color);
+        made = part;
+        return part;
+      }
+      std::weak_ptr<Collectives> made;
+    };
+    const auto comm = std::make_shared<Watched>(rank.comm);
+    rank.mesh = init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"}, comm);
+    make(rank, {}, {.reshard_after_forward = 2});
+    EXPECT_FALSE(comm->made.expired());
+    parts[static_cast<size_t>(rank.rank)] = comm->made;
+  });
+  for (const std::weak_ptr<Collectives>& part : parts) {
+    EXPECT_TRUE(part.expired());
+  }
+}
+
+// Between forward and backward a part of it is somebody's slot.
+TEST(ReshardToPartTest, AUnitWithAPartCannotBeShardedAroundAnyMore) {
+  struct Around : torch::nn::Module {
+    explicit Around(const std::shared_ptr<ToyBlock>& block) { register_module("block", block); }
+  };
+  run_ranks(4, [](Rank& rank) {
+    const FullyShardOptions options{.mesh = rank.mesh, .reshard_after_forward = 2};
+    const auto block = std::make_shared<ToyBlock>(ToyConfig{});
+    const Unit<ToyBlock> unit(block);
+    const FSDPModule root = fully_shard(block, options);
+    const at::Tensor result = unit(at::ones({2, 3, ToyConfig{}.width}));
+    const std::string said =
+        refusal([&] { fully_shard(std::make_shared<Around>(block), options); });
+    EXPECT_NE(said.find("is in use; shard the root before"), std::string::npos) << said;
+    result.sum().backward();
   });
 }
 

@@ -1,6 +1,10 @@
 #include <fsdp/counters.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
@@ -266,6 +270,38 @@ TEST(ScheduleDeathTest, TouchingAViewOfAReshardedParameterIsAFault) {
   EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV),
               "parameter embedding was read or written that is sharded now, and not gathered");
 #endif
+}
+
+/// One that recovers, as that of a runtime which faults on purpose.
+void make_readable(int /*signal*/, siginfo_t* info, void* /*context*/) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(info->si_addr) / page * page;
+  ::mprotect(reinterpret_cast<void*>(begin), page, PROT_READ);
+}
+
+void touch_with_a_handler_that_recovers() {
+  struct sigaction action {};
+  action.sa_sigaction = make_readable;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGSEGV, &action, nullptr);
+  run_ranks(1, [](Rank& rank) {
+    Sharded setup = make(rank);
+    setup.root.unshard();
+    const at::Tensor view = setup.model->embedding.detach();
+    setup.root.reshard();
+    const auto* data = static_cast<const volatile float*>(view.const_data_ptr());
+    ::close(STDERR_FILENO);  // so that what the explanation calls fails
+    errno = ERANGE;
+    const float read = data[0];
+    ::_exit(errno == ERANGE && read == 0 ? 0 : 1);
+  });
+}
+
+// A process of its own, in which nobody has been there before this handler.
+TEST(ScheduleDeathTest, ExplanationOfAFaultKeepsErrno) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(touch_with_a_handler_that_recovers(), ::testing::ExitedWithCode(0), "");
+  GTEST_FLAG_SET(death_test_style, "fast");
 }
 
 }  // namespace

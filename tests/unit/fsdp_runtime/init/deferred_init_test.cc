@@ -232,6 +232,43 @@ TEST(DeferredInitTest, WhatHasBeenCastOrReplacedGetsItsValuesAllTheSame) {
   EXPECT_TRUE(at::equal(model->weight, expected->weight.to(at::kDouble)));
 }
 
+TEST(DeferredInitTest, AfterAFailureTheNextCallGoesOn) {
+  torch::manual_seed(11);
+  const Stock expected;
+  torch::manual_seed(11);
+  const Stock model = deferred_init([] { return Stock(); });
+  const auto of_shape = [&](at::IntArrayRef shape) {
+    model->linear->weight.set_data(at::zeros(shape));
+  };
+  of_shape({2, 2});
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::string said = refusal([&] { materialize_module(model); });
+    EXPECT_NE(said.find("size"), std::string::npos) << said;
+    EXPECT_TRUE(is_deferred(*model));
+  }
+  of_shape({5, 8});
+  materialize_module(model);
+  EXPECT_FALSE(is_deferred(*model));
+  expect_equal_states(*model, *expected);
+}
+
+TEST(DeferredInitTest, WithinSummonFullParamsItIsRefusedAndWaits) {
+  torch::manual_seed(12);
+  const torch::nn::Linear expected(5, 4);
+  torch::manual_seed(12);
+  const torch::nn::Linear model = deferred_init([] { return torch::nn::Linear(5, 4); });
+  run_ranks(1, [&](Rank& rank) {
+    const FSDPModule root = fully_shard(model, {.mesh = rank.mesh});
+    summon_full_params(root, [&] {
+      const std::string said = refusal([&] { materialize_module(model); });
+      EXPECT_NE(said.find("summon_full_params"), std::string::npos) << said;
+    });
+    EXPECT_TRUE(is_deferred(*model));
+    materialize_module(model);
+    EXPECT_TRUE(at::equal(root.full_parameter("weight"), expected->weight));
+  });
+}
+
 TEST(DeferredInitTest, WhatNeedsRandomValuesAtOnceIsRefusedByName) {
   torch::manual_seed(1);
   const at::Tensor next = torch::rand({2});

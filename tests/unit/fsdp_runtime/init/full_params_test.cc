@@ -150,6 +150,44 @@ TEST(FullParamsTest, GradientsAreThereAndAreWrittenBack) {
   });
 }
 
+TEST(FullParamsTest, ARankThatHasDroppedItsGradientsTakesPart) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    std::vector<at::Tensor> leaves = setup.root.parameters();
+    loss(setup.model, 0, rank.rank).backward();
+    const FullParamsOptions with_grads{.writeback = false, .with_grads = true};
+    const auto has_gradient = [&] {
+      bool has = false;
+      summon_full_params(
+          setup.root, [&] { has = setup.model->gain.grad().defined(); }, with_grads);
+      return has;
+    };
+    for (const int64_t ranks : {1, 2}) {
+      if (rank.rank < ranks) {
+        for (at::Tensor& leaf : leaves) {
+          leaf.mutable_grad().reset();
+        }
+      }
+      EXPECT_EQ(has_gradient(), ranks == 1) << "as long as a rank has its part";
+    }
+  });
+}
+
+TEST(FullParamsTest, OfAnotherShapeNothingIsWrittenBack) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    const std::string said = refusal([&] {
+      summon_full_params(setup.root, [&] {
+        setup.model->gain.fill_(4);
+        setup.model->blocks[1]->down.set_data(at::ones({2, 2}));
+      });
+    });
+    EXPECT_NE(said.find("block1.down is of shape [2, 2]"), std::string::npos) << said;
+    EXPECT_TRUE(at::equal(setup.root.full_parameter("gain"), initial("gain", at::empty({15}))));
+    EXPECT_EQ(loss(setup.model, 0, rank.rank).dim(), 0);
+  });
+}
+
 TEST(FullParamsTest, UnitsThatWereGatheredAreGatheredAgain) {
   run_ranks(2, [](Rank& rank) {
     Sharded setup = make(rank);

@@ -76,6 +76,10 @@ TEST(SyncModuleStatesTest, RanksThatDifferAreRefusedOnAllRanks) {
     const auto linear = std::make_shared<torch::nn::LinearImpl>(3, 4 + rank.rank);
     const std::string said = refusal([&] { sync_module_states(linear, rank.mesh); });
     EXPECT_NE(said.find("ranks 0 and 1 differ"), std::string::npos) << said;
+    const auto same = std::make_shared<torch::nn::LinearImpl>(3, 4);
+    const std::string buckets =
+        refusal([&] { sync_module_states(same, rank.mesh, /*bucket_bytes=*/16 + rank.rank); });
+    EXPECT_NE(buckets.find("ranks 0 and 1 differ"), std::string::npos) << buckets;
     EXPECT_EQ(count(rank, "broadcast"), 0);
   });
 }

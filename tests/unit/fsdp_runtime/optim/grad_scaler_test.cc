@@ -7,6 +7,8 @@
 #include <torch/optim.h>
 
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include "tests/unit/fsdp_runtime/optim/spoiled.h"
 
@@ -80,6 +82,52 @@ TEST(GradScalerTest, RefusesWhatHasNotBeenScaledOrHasNoGradient) {
     EXPECT_THAT(refusal([&] { scaler.update(); }), HasSubstr("no inf checks"));
     EXPECT_THAT(refusal([&] { scaler.unscale_(FSDPModule()); }), HasSubstr("empty FSDPModule"));
   });
+}
+
+// As of a rank whose script sets its own to None.
+TEST(GradScalerTest, ARankWithoutGradientsTakesPart) {
+  struct Call {
+    const char* what;
+    std::function<void(OneScaledRank&, torch::optim::SGD&)> step;
+  };
+  const std::vector<Call> calls = {
+      {"AdamW", [](OneScaledRank& it, torch::optim::SGD&) { it.scaler.step(it.optimizer); }},
+      {"torch", [](OneScaledRank& it, torch::optim::SGD& sgd) { it.scaler.step(sgd); }},
+      {"module",
+       [](OneScaledRank& it, torch::optim::SGD&) { it.scaler.step(it.setup.root, [] {}); }},
+      {"unscale",
+       [](OneScaledRank& it, torch::optim::SGD& sgd) {
+         it.scaler.unscale_(sgd);
+         it.scaler.step(sgd);
+       }},
+  };
+  for (const Call& call : calls) {
+    for (const bool overflows : {false, true}) {
+      for (const int64_t without : {1, 2}) {
+        run_ranks(2, [&](Rank& rank) {
+          OneScaledRank it(rank);
+          torch::optim::SGD sgd(it.setup.root.parameters(), 0.1);
+          it.optimizer.zero_grad();
+          it.backward();
+          if (overflows && rank.rank == 1) {
+            spoil(it.setup.root, kInf);
+          }
+          if (rank.rank < without) {
+            for (at::Tensor& param : sgd.param_groups()[0].params()) {
+              param.mutable_grad().reset();
+            }
+          }
+          if (without == 2) {
+            EXPECT_THAT(refusal([&] { call.step(it, sgd); }), HasSubstr("no inf checks"));
+            return;
+          }
+          call.step(it, sgd);
+          it.scaler.update();
+          EXPECT_EQ(it.scaler.get_scale(), overflows ? 4 : 8) << call.what;
+        });
+      }
+    }
+  }
 }
 
 TEST(GradScalerTest, RefusesToUnscaleTwiceByTwoWays) {

@@ -37,6 +37,22 @@ TEST(CommHookTest, SeesTheBucketsInOrderAndItsResultIsTheGradient) {
   });
 }
 
+TEST(CommHookTest, MayReturnWhatIsNotContiguous) {
+  struct Grid : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return (grid * x).sum(); }
+    at::Tensor grid = register_parameter("grid", at::zeros({6, 4}));
+  };
+  run_replicas("local", 2, [](Replica& replica) {
+    DistributedDataParallel ddp(std::make_shared<Grid>(), replica.options());
+    ddp.register_comm_hook([](GradBucket& bucket) -> CommHookResult {
+      return {nullptr, bucket.buffer().view({6, 4}).t().contiguous().t()};
+    });
+    const at::Tensor x = at::arange(24, at::kFloat).view({6, 4});
+    ddp(x).backward();
+    EXPECT_TRUE(at::equal(ddp->grid.grad(), x));
+  });
+}
+
 TEST(CommHookTest, OfTheMeanDoesWhatNoHookDoes) {
   run_replicas("gloo", 2, [](Replica& replica) {
     DistributedDataParallel ddp(whole_toy(), replica.options());

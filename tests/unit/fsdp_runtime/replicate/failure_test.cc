@@ -1,3 +1,6 @@
+#include <latch>
+#include <thread>
+
 #include "tests/unit/fsdp_runtime/replicate/replicas.h"
 
 namespace fsdp::testing {
@@ -45,6 +48,50 @@ TEST(FailedBackwardTest, OnAllRanksDropsWhatItHasReducedAndTheNextOneWorks) {
       }
     });
   }
+}
+
+/// Holds its backward where it is, and then throws, if it is told to.
+struct Held : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = at::linear(x, first);
+    if (holds) {
+      y.register_hook([this](const at::Tensor&) {
+        is_held.count_down();
+        may_throw.wait();
+        TORCH_CHECK(false, "told to fail");
+      });
+    }
+    return at::linear(y, second);
+  }
+  bool holds = false;
+  std::latch is_held{1}, may_throw{1};
+  at::Tensor first = register_parameter("first", Branches::values(1));
+  at::Tensor second = register_parameter("second", Branches::values(2));
+};
+
+// As on CUDA, where autograd's thread may let go of it behind the caller's next forward.
+TEST(FailedBackwardTest, ThatAutogradStillHoldsDoesNotTouchTheNextOne) {
+  run_replicas("local", 2, [](Replica& replica) {
+    DistributedDataParallel ddp(std::make_shared<Held>(), a_bucket_each(replica));
+    const auto input_of = [](int64_t rank) {
+      return at::ones({2, 4}) * static_cast<double>(rank + 1);
+    };
+    ddp->holds = true;
+    const at::Tensor loss = ddp(input_of(replica.rank)).sum();
+    std::thread failing([&loss] { EXPECT_THROW(loss.backward(), c10::Error); });
+    ddp->is_held.wait();
+    ddp->holds = false;
+    const auto expected = mean_gradients<Held>(
+        2, [] { return std::make_shared<Held>(); },
+        [&](Held& model, int64_t rank) { model.forward(input_of(rank)).sum().backward(); });
+    const at::Tensor next = ddp(input_of(replica.rank)).sum();
+    EXPECT_FALSE(ddp->second.grad().defined());
+    next.backward();
+    expect_gradients(*ddp.module(), expected);
+    ddp->may_throw.count_down();
+    failing.join();
+    expect_gradients(*ddp.module(), expected);
+  });
 }
 
 class LostRankTest : public ::testing::TestWithParam<std::string> {};

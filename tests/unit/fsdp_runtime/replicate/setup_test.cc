@@ -71,6 +71,26 @@ TEST(ReplicateSetupTest, WhatCannotBeReplicatedIsRefused) {
   });
 }
 
+TEST(ReplicateSetupTest, OptionsThatAreWrongOnOneRankAreAnErrorOnAllAndTheGroupIsFine) {
+  run_replicas("local", 2, [](Replica& replica) {
+    const auto model = std::make_shared<Counting>();
+    const auto refusal_of = [&](const DistributedDataParallelOptions& wrong) {
+      return setup_error(
+          [&] { (void)replicate(model, replica.rank == 1 ? wrong : replica.options()); });
+    };
+    DistributedDataParallelOptions wrong = replica.options();
+    wrong.params_and_buffers_to_ignore = {"wheight"};
+    const std::string of_name = refusal_of(wrong);
+    EXPECT_NE(of_name.find("wheight of params_and_buffers_to_ignore"), std::string::npos)
+        << of_name;
+    wrong = replica.options();
+    wrong.bucket_cap_mb = -1;
+    const std::string of_cap = refusal_of(wrong);
+    EXPECT_NE(of_cap.find("bucket_cap_mb is -1"), std::string::npos) << of_cap;
+    (void)replicate(model, replica.options());
+  });
+}
+
 TEST(ReplicateSetupTest, StartsWithWhatRankZeroHas) {
   run_replicas("gloo", 2, [](Replica& replica) {
     auto model = std::make_shared<Counting>();

@@ -1,4 +1,5 @@
 #include <fsdp/activation_checkpoint.h>
+#include <fsdp/ddp_comm_hooks.h>
 
 #include "tests/unit/fsdp_runtime/replicate/replicas.h"
 
@@ -111,6 +112,33 @@ TEST(UnusedParameterTest, KeepsWhatIsAddedUpInNoSync) {
                                           model.forward(branch_input(rank)).sum().backward();
                                         }));
   });
+}
+
+// Three times a third of it is another number, and half precision has fewer digits.
+TEST(UnusedParameterTest, ThatNoRankUsesKeepsItsGradientToTheBit) {
+  for (const bool compresses : {false, true}) {
+    run_replicas("local", 3, [compresses](Replica& replica) {
+      DistributedDataParallelOptions options = replica.options();
+      options.find_unused_parameters = true;
+      DistributedDataParallel ddp(std::make_shared<Branches>(), options);
+      ddp->uses_spare = true;
+      const at::Tensor x = branch_input(replica.rank) * 0.37;
+      ddp(x).sum().backward();
+      const at::Tensor kept = at::arange(16, at::kFloat).add(0.1).view({4, 4});
+      ddp->spare.mutable_grad().copy_(kept);
+      if (compresses) {
+        ddp.register_comm_hook(fp16_compress_hook());
+      }
+      ddp->uses_spare = false;
+      for (int step = 0; step < 3; ++step) {
+        ddp(x).sum().backward();
+        EXPECT_TRUE(at::equal(ddp->spare.grad(), kept)) << ddp->spare.grad() - kept;
+      }
+      ddp->uses_spare = replica.rank == 0;  // it counts again where one has used it
+      ddp(x).sum().backward();
+      EXPECT_FALSE(at::equal(ddp->spare.grad(), kept));
+    });
+  }
 }
 
 /// One weight in two checkpointed segments, which give it two gradients in one backward.

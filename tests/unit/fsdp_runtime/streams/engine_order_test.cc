@@ -50,6 +50,7 @@ std::vector<Case> cases_of_all_waits() {
                                                  "reduced_microbatches",
                                                  "checkpoint_inside",
                                                  "hook",
+                                                 "custom_comm",
                                                  "uses_differ",
                                                  "rows",
                                                  "hybrid_bfloat16_sums",

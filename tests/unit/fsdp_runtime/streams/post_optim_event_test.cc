@@ -6,6 +6,8 @@
 #include <fsdp/custom_comm.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,21 +24,16 @@ std::shared_ptr<c10::Event> event_now() {
   return event;
 }
 
-/// Trains, with the event behind each step if `has_event`.
-void train_with(bool has_event, bool issues_work_behind_it) {
+/// Trains, with the event behind each step and work behind that.
+void train_with_event(const Case& test_case) {
   FakeDevice& device = FakeDevice::get();
-  const Case test_case{.name = "event"};
   Sharded setup = sharded_for(test_case);
   std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
   for (int step = 0; step < 3; ++step) {
     train_step(test_case, setup, optimizers, step);
-    if (has_event) {
-      setup.root.set_post_optim_event(event_now());
-    }
-    if (issues_work_behind_it) {
-      device.set_phase("unrelated work");
-      at::ones({8}).add_(1);
-    }
+    setup.root.set_post_optim_event(event_now());
+    device.set_phase("unrelated work");
+    at::ones({8}).add_(1);
   }
 }
 
@@ -45,7 +42,8 @@ class PostOptimEventTest : public ::testing::Test {
   void SetUp() override { device_.start(); }
   void TearDown() override { device_.stop(); }
 
-  /// Whether the first gather of the root is behind what compute has done last before it.
+  /// Whether the first gather of the root is behind what compute has done last before it. There is
+  /// no other race.
   bool is_behind_unrelated_work(bool has_event);
 
   FakeDevice& device_ = FakeDevice::get();
@@ -81,14 +79,36 @@ bool PostOptimEventTest::is_behind_unrelated_work(bool has_event) {
   gather->unrelated = unrelated;
   device_.set_phase("forward");
   loss(setup.model, 1, 0);
-  const std::string races = device_.text_of_races();
-  EXPECT_EQ(races.empty(), device_.races().empty());
-  return races.find("the first gather") == std::string::npos;
+  for (const auto& [race, times] : device_.races()) {
+    EXPECT_NE(race.earlier.find("in unrelated work"), std::string::npos) << device_.text_of_races();
+    EXPECT_NE(race.later.find("in the first gather"), std::string::npos) << device_.text_of_races();
+  }
+  return device_.races().empty();
 }
 
 TEST_F(PostOptimEventTest, TrainingHasNoRaces) {
-  train_with(/*has_event=*/true, /*issues_work_behind_it=*/true);
+  train_with_event({.name = "event"});
   EXPECT_EQ(device_.text_of_races(), "");
+}
+
+// Which is asked for on the stream of the first gathers, and given back while compute has read it.
+TEST_F(PostOptimEventTest, MemoryOfACustomGatherHasNoRaces) {
+  Case test_case{.name = "custom", .has_custom_comm = true};
+  train_with_event(test_case);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+// A caching allocator keeps what each stream has given back.
+TEST_F(PostOptimEventTest, TheFirstGathersOfAllStepsAreOnOneStream) {
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  const int64_t before = device_.new_stream();
+  for (int step = 0; step < 3; ++step) {
+    train_step(test_case, setup, optimizers, step);
+    setup.root.set_post_optim_event(event_now());
+  }
+  EXPECT_EQ(device_.new_stream() - before, 2);
 }
 
 TEST_F(PostOptimEventTest, TheFirstGatherDoesNotWaitForWhatIsBehindTheEvent) {
@@ -100,17 +120,83 @@ TEST_F(PostOptimEventTest, WithoutAnEventItWaits) {
 }
 
 // An event from before the step does not put the gather behind it.
-TEST_F(PostOptimEventTest, AnEventAheadOfTheOptimizerIsARace) {
+TEST_F(PostOptimEventTest, AnEventAheadOfSomebodysOwnOptimizerIsARace) {
   const Case test_case{.name = "event"};
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
   forward_and_backward(test_case, setup, 0);
   setup.root.set_post_optim_event(event_now());
   device_.set_phase("the optimizer");
-  optimizers.front().step();
+  for (const LocalShard& shard : setup.root.sharded_parameters()) {
+    at::Tensor local = shard.local;
+    local.add_(1);
+  }
   device_.set_phase("forward");
   loss(setup.model, 1, 0);
   EXPECT_NE(device_.text_of_races().find("in the optimizer"), std::string::npos);
+}
+
+// The event is void then.
+TEST_F(PostOptimEventTest, WhatLibfsdpDoesBehindTheEventIsNoRace) {
+  using Between = std::function<void(Sharded&, std::vector<AdamW>&)>;
+  const std::map<std::string, Between> all = {
+      {"a step", [](Sharded&, std::vector<AdamW>& optimizers) { optimizers.front().step(); }},
+      {"new values",
+       [](Sharded& setup, std::vector<AdamW>&) { setup.root.init_parameters(initialise); }},
+      {"a use of a unit",
+       [](Sharded& setup, std::vector<AdamW>&) {
+         const FSDPModule unit = fsdp_module(*setup.model->blocks[1]);
+         unit.unshard();
+         setup.model->blocks[1]->up.detach().sum();
+         unit.reshard();
+       }},
+      {"a call of a unit",
+       [](Sharded& setup, std::vector<AdamW>&) {
+         const at::NoGradGuard no_grad;
+         setup.model->blocks[1](at::ones({2, 3, setup.model->config.width}));
+       }},
+  };
+  for (const auto& [name, between] : all) {
+    SCOPED_TRACE(name);
+    device_.stop();
+    device_.start();
+    const Case test_case{.name = "event"};
+    Sharded setup = sharded_for(test_case);
+    std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+    train_step(test_case, setup, optimizers, 0);
+    forward_and_backward(test_case, setup, 1);
+    setup.root.set_post_optim_event(event_now());
+    device_.set_phase(name);
+    between(setup, optimizers);
+    device_.set_phase("forward");
+    loss(setup.model, 2, 0);
+    EXPECT_EQ(device_.text_of_races(), "");
+  }
+}
+
+// It was gathered ahead of the event.
+TEST_F(PostOptimEventTest, AUnitThatIsReshardedBehindTheEventIsNoRace) {
+  const Case test_case{.name = "event"};
+  Sharded setup = sharded_for(test_case);
+  forward_and_backward(test_case, setup, 0);
+  const FSDPModule unit = fsdp_module(*setup.model->blocks[1]);
+  unit.unshard();
+  setup.root.set_post_optim_event(event_now());
+  device_.set_phase("the use");
+  setup.model->blocks[1]->up.detach().sum();
+  unit.reshard();
+  device_.set_phase("forward");
+  loss(setup.model, 1, 0);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
+TEST_F(PostOptimEventTest, AnEventThatHasNotBeenRecordedIsRefused) {
+  Sharded setup = sharded_for({.name = "event"});
+  const auto event = std::make_shared<c10::Event>(FakeDevice::device().type());
+  const std::string said = refusal([&] { setup.root.set_post_optim_event(event); });
+  EXPECT_NE(said.find("set_post_optim_event: the event has not been recorded"), std::string::npos)
+      << said;
+  EXPECT_EQ(event.use_count(), 1);
+  setup.root.set_post_optim_event(nullptr);
 }
 
 TEST_F(PostOptimEventTest, IsUsedOnce) {

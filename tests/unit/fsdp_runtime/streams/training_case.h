@@ -2,12 +2,14 @@
 
 // Trainings on the fake device that use what the engine has.
 
+#include <fsdp/custom_comm.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,6 +27,7 @@ struct Case {
   int microbatches = 1;
   bool reduces_each_in_its_row = false;  // of the micro batches; else all with the last one
   bool has_hook = false;
+  bool has_custom_comm = false;
   bool uses_differ = false;  // so that ranks exchange them
   bool evaluates = false;    // before each step, without grad mode
   bool prefetches_by_list = false;
@@ -55,6 +58,19 @@ inline std::shared_ptr<DeviceMesh> mesh_for(const Case& test_case) {
                                       std::vector<std::shared_ptr<Collectives>>{group(), row});
 }
 
+/// The group's collectives, in memory of their own.
+struct OwnMemoryGather : AllGather {
+  WorkPtr run(at::Tensor output, at::Tensor input, Collectives& group, Issue issue) override {
+    return group.all_gather_into(output, input, std::move(issue));
+  }
+};
+struct OwnMemoryReduction : ReduceScatter {
+  WorkPtr run(at::Tensor output, at::Tensor input, ReduceOp op, Collectives& group,
+              Issue issue) override {
+    return group.reduce_scatter_into(output, input, op, std::move(issue));
+  }
+};
+
 inline Sharded sharded_for(const Case& test_case) {
   Rank rank;
   rank.mesh = mesh_for(test_case);
@@ -66,6 +82,10 @@ inline Sharded sharded_for(const Case& test_case) {
     if (test_case.has_hook) {
       // Through memory of the hook's own, which is the lane's.
       unit.set_all_reduce_hook([](at::Tensor gradient) { gradient.copy_(gradient.mul(0.5)); });
+    }
+    if (test_case.has_custom_comm) {
+      unit.set_custom_all_gather(std::make_shared<OwnMemoryGather>());
+      unit.set_custom_reduce_scatter(std::make_shared<OwnMemoryReduction>());
     }
     if (test_case.prefetches_by_list && i + 2 < units.size()) {
       unit.set_modules_to_forward_prefetch({units[i + 1], units[i + 2]});
@@ -161,6 +181,7 @@ inline std::vector<Case> training_cases() {
   add("checkpoint_inside").config.checkpointing = ToyConfig::Checkpointing::kInsideUnit;
   add("block_used_twice").config.use_block_twice = true;
   add("hook").has_hook = true;
+  add("custom_comm").has_custom_comm = true;
   add("uses_differ").uses_differ = true;
   add("evaluation").evaluates = true;
   add("prefetch_by_list").prefetches_by_list = true;
@@ -185,6 +206,7 @@ inline std::vector<Case> training_cases() {
   rows.microbatches = 3;
   rows.reduces_each_in_its_row = true;
   add_hybrid("hybrid_hook").has_hook = true;
+  add_hybrid("hybrid_custom_comm").has_custom_comm = true;
   add_hybrid("hybrid_uses_differ").uses_differ = true;
   const auto add_offloaded = [&all](const std::string& like) {
     const auto found =

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
 #include "tests/unit/fsdp_runtime/engine/ranks.h"
 #include "tests/unit/fsdp_runtime/engine/toy_model.h"
 
@@ -106,9 +110,73 @@ TEST(ReshardWithinTest, SaysHowMuchIsNeeded) {
   run_ranks(2, [&](Rank& rank) {
     Unit<ToyModel> model = make_sharded({.blocks = 2}, {.mesh = rank.mesh});
     const FSDPModule root = fsdp_module(*model);
-    EXPECT_THAT(
-        refusal([&] { reshard_within(root, 10); }),
-        ::testing::AllOf(HasSubstr("a unit and the next one take"), HasSubstr("10 were given")));
+    EXPECT_THAT(refusal([&] { reshard_within(root, 10); }),
+                ::testing::AllOf(HasSubstr("a unit, the next one"), HasSubstr("10 were given")));
+  });
+}
+
+/// Calls `look` when it runs.
+struct LookingBlock : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    look();
+    return at::mm(x, weight).sin();
+  }
+  at::Tensor weight = register_parameter("weight", at::ones({16, 16}));
+  std::function<void()> look;
+};
+
+/// Most of its parameters are the root's own.
+struct LargeRoot : torch::nn::Module {
+  LargeRoot() {
+    for (int i = 0; i < 4; ++i) {
+      blocks.emplace_back(std::make_shared<LookingBlock>());
+      register_module("block" + std::to_string(i), blocks.back().ptr());
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = x * table.mean();
+    for (const Unit<LookingBlock>& block : blocks) {
+      x = block(x);
+      x.register_hook([&block](const at::Tensor&) { block->look(); });
+    }
+    return x.sum();
+  }
+  at::Tensor table = register_parameter("table", at::ones({100, 16, 16}));
+  std::vector<Unit<LookingBlock>> blocks;
+};
+
+TEST(ReshardWithinTest, TheBudgetHasRoomForTheUnitsAround) {
+  run_ranks(2, [](Rank& rank) {
+    const Unit<LargeRoot> model(std::make_shared<LargeRoot>());
+    // Or the gathered parameters would take no memory.
+    const auto mesh = init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"},
+                                       std::make_shared<GroupWithoutWindows>(rank.comm));
+    for (const Unit<LookingBlock>& block : model->blocks) {
+      fully_shard(block.ptr(), {.mesh = mesh});
+    }
+    const FSDPModule root = fully_shard(model.ptr(), {.mesh = mesh});
+    constexpr int64_t kBlock = kFloat * 16 * 16;
+    EXPECT_THAT(refusal([&] { reshard_within(root, 102 * kBlock - 1); }),
+                HasSubstr("take " + std::to_string(102 * kBlock) + " bytes"));
+    for (const int64_t blocks : {2, 3}) {
+      const int64_t budget = (100 + blocks) * kBlock;
+      reshard_within(root, budget);
+      int64_t most = 0;
+      for (const Unit<LookingBlock>& block : model->blocks) {
+        block->look = [&] {
+          int64_t gathered = 0;
+          for (const UnitMemory& unit : memory_by_unit(root)) {
+            gathered += unit.gathered;
+          }
+          most = std::max(most, gathered);
+        };
+      }
+      for (int step = 0; step < 2; ++step) {  // the second one prefetches
+        model(at::ones({2, 16})).backward();
+      }
+      EXPECT_LE(most, budget);
+      EXPECT_GT(most, 100 * kBlock) << "the root is gathered around the blocks";
+    }
   });
 }
 

@@ -5,14 +5,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "fsdp_runtime/src/trace/trace_file.h"
+#include "tests/unit/base/remove_folder.h"
 #include "tests/unit/fsdp_runtime/engine/ranks.h"
 #include "tests/unit/fsdp_runtime/engine/toy_model.h"
 
@@ -30,7 +37,7 @@ class TraceTest : public ::testing::Test {
     std::string name = (std::filesystem::temp_directory_path() / "fsdp_trace_XXXXXX").string();
     folder_ = ::mkdtemp(name.data());
   }
-  ~TraceTest() override { std::filesystem::remove_all(folder_); }
+  ~TraceTest() override { fsdprun::RemoveFolder(folder_); }
 
   std::string path() const { return (folder_ / "trace.json").string(); }
   json events() const {
@@ -140,6 +147,34 @@ TEST_F(TraceTest, OneAtATime) {
   stop_trace();
   stop_trace();  // there is none
   EXPECT_TRUE(std::filesystem::exists(path()));
+}
+
+TEST_F(TraceTest, OfRanksThatAreThreadsTheFirstStartsThatOfTheEnvironment) {
+  constexpr int kRanks = 4;
+  const std::filesystem::path traces = folder_ / "traces";
+  ASSERT_EQ(::setenv("FSDP_TRACE_DIR", traces.c_str(), 1), 0);
+  for (int round = 0; round < 50; ++round) {
+    std::barrier together(kRanks);
+    std::vector<std::string> errors(kRanks);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.emplace_back([&, rank] {
+        together.arrive_and_wait();
+        try {
+          trace::start_from_environment(rank);
+        } catch (const c10::Error& error) {
+          errors[static_cast<size_t>(rank)] = error.what_without_backtrace();
+        }
+      });
+    }
+    for (std::thread& rank : ranks) {
+      rank.join();
+    }
+    stop_trace();
+    EXPECT_THAT(errors, ::testing::Each("")) << "round " << round;
+  }
+  ::unsetenv("FSDP_TRACE_DIR");
+  EXPECT_FALSE(std::filesystem::is_empty(traces));
 }
 
 TEST_F(TraceTest, FolderThatIsNotThereIsNamed) {

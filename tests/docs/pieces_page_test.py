@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The two programs that a page shows in pieces, in Python and in C++, print the same on two ranks.
 
-usage: fsdp2_page_test.py [--page docs/FSDP2.md] --build BUILD --source PIECES.cc --program PROGRAM
+usage: pieces_page_test.py [--page docs/FSDP2.md] --build BUILD --source PIECES.cc --program PROGRAM
 """
 
 import argparse
