@@ -98,14 +98,14 @@ TEST(OddGraphsTest, TwoForwardsWithOneWithoutGradModeBetweenHaveOneBackward) {
 // The second forward runs some units, or one of them twice.
 TEST(OddGraphsTest, ForwardsOfDifferentUnitsHaveOneBackward) {
   using Order = std::vector<size_t>;
-  for (const auto& [first, second] : std::vector<std::pair<Order, Order>>{
+  for (const auto& orders : std::vector<std::pair<Order, Order>>{
            {{0, 1, 2}, {0, 1}}, {{0, 1}, {0, 1, 2}}, {{0, 2}, {1}}, {{0, 1, 1, 2}, {2, 0}}}) {
     for (const bool checkpoints : {false, true}) {
       expect_as_without_sharding([&, checkpoints](const Unit<Chain>& model, int64_t rank) {
         model->checkpoints = checkpoints;
-        model->order = first;
+        model->order = orders.first;
         const at::Tensor one = chain_loss(model, rank, 0);
-        model->order = second;
+        model->order = orders.second;
         (one + chain_loss(model, rank, 1)).backward();
       });
     }

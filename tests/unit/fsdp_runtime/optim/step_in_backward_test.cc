@@ -24,7 +24,7 @@ struct Training {
 };
 
 Training start(Sharded setup, bool in_backward) {
-  auto optimizer = std::make_shared<AdamW>(setup.root, AdamWOptions{.lr = 1e-2});
+  auto optimizer = std::make_shared<AdamW>(setup.root, fsdp::AdamWOptions{.lr = 1e-2});
   if (in_backward) {
     apply_optimizer_in_backward(optimizer);
   }
@@ -220,7 +220,7 @@ TEST(StepInBackwardMemoryTest, FewUnitsHaveGradientsAtATime) {
 TEST(StepInBackwardEndTest, StopsWhenItIsRemovedOrGone) {
   run_ranks(2, [](Rank& rank) {
     Sharded setup = make(rank);
-    auto optimizer = std::make_shared<AdamW>(setup.root, AdamWOptions{});
+    auto optimizer = std::make_shared<AdamW>(setup.root, fsdp::AdamWOptions{});
     RemovableHandle handle = apply_optimizer_in_backward(optimizer);
     handle.remove();
     handle.remove();
