@@ -278,7 +278,7 @@ TEST(StepInBackwardMisuseTest, AUnitThatIsUsedAgainIsNamed) {
     }
     const FSDPModule root = fully_shard(model.ptr(), {.mesh = rank.mesh});
     root.init_parameters(initialise);
-    const auto optimizer = std::make_shared<AdamW>(root, AdamWOptions{});
+    const auto optimizer = std::make_shared<AdamW>(root, fsdp::AdamWOptions{});
     apply_optimizer_in_backward(optimizer);
     const at::Tensor x = at::ones({2, 15});
     model->again = [&] { model->lines[2](x); };
