@@ -7,14 +7,8 @@
 #include <cerrno>
 
 #include "fsdp_runtime/plan/memory_plan.h"
+#include "tests/unit/base/address_sanitizer.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
-
-// g++ defines a macro for each sanitizer, clang answers a question.
-#if defined(__has_feature)
-#define FSDPRUN_HAS_FEATURE(feature) __has_feature(feature)
-#else
-#define FSDPRUN_HAS_FEATURE(feature) 0
-#endif
 
 namespace fsdp::testing {
 namespace {
@@ -262,14 +256,14 @@ TEST(ScheduleDeathTest, TouchingAViewOfAReshardedParameterIsAFault) {
       view.sum();
     });
   };
-#if defined(__SANITIZE_ADDRESS__) || FSDPRUN_HAS_FEATURE(address_sanitizer)
-  EXPECT_DEATH(touch(),
-               "parameter embedding was read or written that is sharded now, and not "
-               "gathered(.|\n)*AddressSanitizer: SEGV");
-#else
-  EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV),
-              "parameter embedding was read or written that is sharded now, and not gathered");
-#endif
+  if constexpr (fsdprun::kHasAddressSanitizer) {
+    EXPECT_DEATH(touch(),
+                 "parameter embedding was read or written that is sharded now, and not "
+                 "gathered(.|\n)*AddressSanitizer: SEGV");
+  } else {
+    EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV),
+                "parameter embedding was read or written that is sharded now, and not gathered");
+  }
 }
 
 /// One that recovers, as that of a runtime which faults on purpose.

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/base/address_sanitizer.h"
 #include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
 
 namespace fsdp::testing {
@@ -151,7 +152,7 @@ int64_t resident_bytes() {
 
 TEST(DeferredInitTest, AModelThatIsLargerThanTheMemoryTakesNone) {
   constexpr int64_t kGiB = int64_t{1} << 30;
-  const int64_t before = resident_bytes();
+  [[maybe_unused]] const int64_t before = resident_bytes();
   const auto model = deferred_init([] {
     torch::nn::Sequential layers;
     for (int i = 0; i < 64; ++i) {
@@ -198,11 +199,13 @@ TEST(DeferredInitTest, OneTensorAtATimeIsWhole) {
   const auto mesh = init_device_mesh(c10::kCPU, {8}, {"dp_shard"}, group);
   const auto model = deferred_init([] { return std::make_shared<Wide>(); });
   reset_peak();
-  const int64_t before = resident_bytes();
+  [[maybe_unused]] const int64_t before = resident_bytes();
   const FSDPModule root = fully_shard(model, {.mesh = mesh});
   materialize_module(model);
-  // The shards are two, what a tensor is made of and itself two or three, of 16.
-  EXPECT_LT(peak_bytes() - before, 8 * kTensor);
+  if constexpr (!fsdprun::kHasAddressSanitizer) {
+    // The shards are two, what a tensor is made of and itself two or three, of 16.
+    EXPECT_LT(peak_bytes() - before, 8 * kTensor);
+  }
   for (const LocalShard& shard : root.sharded_parameters()) {
     EXPECT_TRUE(shard.local.numel() == 0 || shard.local.std().item<double>() > 0) << shard.fqn;
   }
