@@ -11,8 +11,8 @@ import models
 import torch
 
 ALIGNMENT = 8
-# A part of a tensor comes with the ranks that have the others.
-Noted = dict[str, torch.Tensor | tuple[torch.Tensor, list[int]] | list[str] | str]
+# A part of a tensor comes with the ranks that have the others, and the dimension along which it is divided.
+Noted = dict[str, torch.Tensor | tuple[torch.Tensor, list[int], int] | list[str] | str]
 DTYPES = {name: dtype for dtype, name in models.DTYPE_NAMES.items()}
 
 
@@ -21,7 +21,7 @@ def write(path: Path, cases: dict[str, Noted]) -> None:
 
     def described(value) -> dict | list | str:
         if isinstance(value, tuple):
-            return {**described(value[0]), "ranks": value[1]}
+            return {**described(value[0]), "ranks": value[1], "dimension": value[2]}
         if not isinstance(value, torch.Tensor):
             return value
         begin = len(data)
@@ -43,7 +43,8 @@ def read(path: Path) -> dict[str, Noted]:
         shape, dtype = described["shape"], DTYPES[described["dtype"]]
         numel = torch.Size(shape).numel()
         flat = torch.frombuffer(data, dtype=dtype, count=numel, offset=described["begin"]) if numel else torch.empty(0, dtype=dtype)
-        return (flat.view(shape), described["ranks"]) if "ranks" in described else flat.view(shape)
+        tensor = flat.view(shape)
+        return (tensor, described["ranks"], described["dimension"]) if "ranks" in described else tensor
 
     cases = json.loads(Path(f"{path}.json").read_text())
     return {case: {key: value_of(described) for key, described in noted.items()} for case, noted in cases.items()}
