@@ -146,8 +146,10 @@ class FSDP_API AdamW {
 
  private:
   friend class GradScaler;
+  /// @cond
   friend FSDP_API RemovableHandle
   apply_optimizer_in_backward(const std::shared_ptr<AdamW>& optimizer);
+  /// @endcond
   class InBackward;
   struct UnitState;
   struct Place;
