@@ -163,6 +163,7 @@ void ParamGroup::start_unshard() {
 void ParamGroup::wait_for_unshard() {
   start_unshard();
   if (unsharded().is_in_flight()) {
+    context_->forget_post_optim_event();  // what is copied out is read and given back behind it
     const trace::Span waits("wait", "wait for the gather of", purpose_);
     in_use().wait(*context_);
   }

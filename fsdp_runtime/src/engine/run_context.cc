@@ -99,11 +99,12 @@ void RunContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
                 "; record it there, on the stream of the training");
   }
   update_ = std::move(event);
+  uses_at_update_ = slots_->uses;
 }
 
 std::optional<c10::Stream> RunContext::take_stream_behind_update() {
   const std::shared_ptr<c10::Event> update = std::exchange(update_, nullptr);
-  if (!update || update->device_type() == c10::kCPU) {
+  if (!update || update->device_type() == c10::kCPU || slots_->uses != uses_at_update_) {
     return std::nullopt;
   }
   const c10::Device device(update->device_type(), update->device_index());
@@ -165,13 +166,12 @@ void RunContext::reset_failed_backward() {
   if (!backward_queued_) {
     return;
   }
-  // First: if a reduction has failed for good, its error is all that can follow.
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->abandon_backward();
     }
   }
-  finish_all_reductions();
+  finish_all_reductions();  // if one has failed for good, its error is all that can follow
   settle_offload();
   show_gradients();
   backward_queued_ = false;
@@ -260,6 +260,7 @@ void RunContext::share_slots(const RunContext& other) {
               ", or their meshes have different groups; shard roots that "
               "share memory over one mesh");
   slots_ = other.slots_;
+  update_ = nullptr;  // it knows nothing of the other's memory
 }
 
 SlotLease RunContext::acquire_gradient_slot(int64_t bytes) {

@@ -80,7 +80,10 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
   /// To be called when shards, or memory for parameters, are used otherwise than by a forward of
   /// the root: what waits for the event alone would not be behind that.
-  void forget_post_optim_event() { update_ = nullptr; }
+  void forget_post_optim_event() {
+    update_ = nullptr;
+    ++slots_->uses;  // roots that share the memory have events of their own
+  }
   /// Where gathers are to be issued that wait for the event and nothing else, if there is one,
   /// which is forgotten. The same stream each time, so that memory is given back where it is asked
   /// for.
@@ -178,6 +181,7 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   int64_t write_epoch_ = 0;
   bool is_last_backward_ = true;
   std::shared_ptr<c10::Event> update_;        // after the optimizer; may be null
+  int64_t uses_at_update_ = 0;                // SlotArenas::uses, when it was set
   std::optional<c10::Stream> behind_update_;  // once there has been one
   bool backward_queued_ = false;
   bool accumulates_gradients_ = false;

@@ -77,6 +77,7 @@ struct SlotArenas {
   const std::shared_ptr<Collectives> comm;
   const c10::Device device;
   SlotArena parameters, gradients, reduced;
+  int64_t uses = 0;  // counted by whoever may have taken or given back memory for parameters
 };
 
 inline void SlotReturn::operator()(Slot* slot) const { slot->arena->set_leased(*slot, false); }

@@ -189,6 +189,28 @@ TEST_F(PostOptimEventTest, AUnitThatIsReshardedBehindTheEventIsNoRace) {
   EXPECT_EQ(device_.text_of_races(), "");
 }
 
+// The other root's gathers are ordered behind the event alone, which knows nothing of this one's.
+TEST_F(PostOptimEventTest, RootsThatShareMemoryHaveNoRaces) {
+  const Case test_case{.name = "event"};
+  Sharded first = sharded_for(test_case);
+  Sharded second = sharded_for(test_case);
+  share_comm_ctx({first.root, second.root});
+  std::vector<AdamW> of_first = optimizers_for(test_case, first.root);
+  std::vector<AdamW> of_second = optimizers_for(test_case, second.root);
+  for (int step = 0; step < 2; ++step) {
+    train_step(test_case, first, of_first, step);
+    train_step(test_case, second, of_second, step);
+    const std::shared_ptr<c10::Event> event = event_now();
+    first.root.set_post_optim_event(event);
+    second.root.set_post_optim_event(event);
+  }
+  device_.set_phase("forward of one");
+  loss(first.model, 2, 0);
+  device_.set_phase("forward of the other");
+  loss(second.model, 2, 0);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
 TEST_F(PostOptimEventTest, AnEventThatHasNotBeenRecordedIsRefused) {
   Sharded setup = sharded_for({.name = "event"});
   const auto event = std::make_shared<c10::Event>(FakeDevice::device().type());
