@@ -18,7 +18,7 @@ void ParameterHook::add_name(const ParamGroup* group, size_t index, std::string 
 }
 
 void ParameterHook::use(ParamGroup& group) {
-  group.store().prepare_to_write();
+  group.prepare_to_write();
   const std::vector<at::Tensor> leaves = group.leaves();
   group.show_gradients();
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -48,7 +48,7 @@ void ParamGroup::use_gradient() {
   used_in_ = context_->backward_id();
   at::NoGradGuard no_grad;
   for (const std::shared_ptr<GradientUser>& user : std::vector(users_)) {
-    if (!reducer_.gradient().defined()) {
+    if (!reducer_.gradient().defined() || reducer_.hook_error() != nullptr) {
       break;  // a user has dropped it, or an all-reduce hook has thrown
     }
     context_->add_user_of_backward(user);
@@ -56,6 +56,9 @@ void ParamGroup::use_gradient() {
       user->use(*this);
     } catch (...) {
       context_->keep_hook_error(std::current_exception());  // peers must not wait for this rank
+    }
+    if (leaves_) {
+      leaves_->take_replaced();  // the next user is to see it
     }
   }
   if (leaves_) {
@@ -89,7 +92,9 @@ void RunContext::use_gradients() {
     const auto mark = std::find(to_use_.begin(), to_use_.end(), nullptr);
     const auto complete =
         std::find_if(mark == to_use_.end() ? to_use_.begin() : mark + 1, to_use_.end(),
-                     [](const ParamGroup* group) { return !group->collects_gradients(); });
+                     [](const ParamGroup* group) {
+                       return !group->collects_gradients() && !group->has_row_sum();
+                     });
     if (complete == to_use_.end()) {
       return;
     }

@@ -1,5 +1,6 @@
 // A user's hooks on gradients, within the backward.
 
+#include <fsdp/optim.h>
 #include <gtest/gtest.h>
 #include <torch/optim.h>
 
@@ -132,6 +133,27 @@ TEST(GradientHookTest, WhatItThrowsEndsTheBackwardOnceAllIsReduced) {
     }
     expect_gradients(rank, setup.root,
                      plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
+  });
+}
+
+TEST(GradientHookTest, TheNextUserSeesAReplacedGradient) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    setup.root.register_post_accumulate_grad_hook([](const std::string&, at::Tensor parameter) {
+      parameter.mutable_grad() = at::zeros_like(parameter.grad());
+    });
+    const auto optimizer = std::make_shared<AdamW>(setup.root, fsdp::AdamWOptions{.weight_decay = 0});
+    apply_optimizer_in_backward(optimizer);
+    std::vector<at::Tensor> before;
+    for (const LocalShard& shard : setup.root.sharded_parameters()) {
+      before.push_back(shard.local.clone());
+    }
+    loss(setup.model, 0, rank.rank).backward();
+    EXPECT_EQ(optimizer->step_count(), 1);
+    const std::vector<LocalShard> after = setup.root.sharded_parameters();
+    for (size_t i = 0; i < after.size(); ++i) {
+      EXPECT_TRUE(at::equal(after[i].local, before[i])) << after[i].fqn;
+    }
   });
 }
 
