@@ -38,7 +38,10 @@ std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>&
 
 }  // namespace
 
-void FSDPModule::unshard() const { checked(state_)->wait_for_unshard(); }
+void FSDPModule::unshard() const {
+  checked(state_)->start_unshard();
+  state_->wait_for_unshard();
+}
 
 UnshardHandle FSDPModule::unshard_async() const {
   checked(state_)->start_unshard();

@@ -84,6 +84,7 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
       start_in_slot(context, issue);
     }
   } catch (...) {
+    gather_.drop();          // a copy to the device may write the memory
     custom_stream_.reset();  // nobody has read the memory
     free_memory();
     throw;

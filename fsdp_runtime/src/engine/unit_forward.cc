@@ -32,6 +32,7 @@ bool ModuleState::begin_forward_of(const torch::nn::Module& called) {
 void ModuleState::prepare_dtypes(const torch::nn::Module& called) {
   const MixedPrecisionPolicy& policy = options_.mp_policy;
   if (policy.full_precision_in_eval) {
+    check_not_summoned();  // ahead of a change
     set_full_precision(!called.is_training());
   }
   if (buffers_) {
@@ -91,8 +92,13 @@ void ModuleState::end_forward() {
   training_ = Training::kIdle;
   if (is_root() && !at::GradMode::is_enabled()) {
     context_->reshard_all();  // there will be no backward that does it
-  } else if (reshards_after_forward()) {
-    reshard_until_backward();
+  } else {
+    if (!at::GradMode::is_enabled()) {
+      set_full_precision(false);  // a graph of training may still be there
+    }
+    if (reshards_after_forward()) {
+      reshard_until_backward();
+    }
   }
   if (is_root()) {
     context_->end_forward(/*has_backward=*/at::GradMode::is_enabled());
