@@ -154,7 +154,8 @@ class FSDP_API FSDPModule {
   /// ```
   ///
   /// Where all gradients of a unit have been set to None by its hooks, their memory goes to units
-  /// that come later: never more than two units have gradients. Kept ones stay what they are. For
+  /// that come later: never more than two units have gradients, if each has one dtype, nothing is
+  /// offloaded and each backward is the last one. Kept gradients stay what they are. For
   /// fsdp::AdamW see apply_optimizer_in_backward().
   ///
   /// Micro batches: not called where nothing is reduced (set_requires_gradient_sync, and
@@ -163,11 +164,14 @@ class FSDP_API FSDPModule {
   /// backward, such as clip_grad_norm_() or GradScaler. A unit that backward comes to again after
   /// that is an error: its gradient was not complete.
   ///
-  /// All ranks register the same hooks; each unit costs one more exchange of a few bytes. What a
-  /// hook throws is thrown at the end of the backward, whose other units are reduced all the same.
-  /// Thread: the one that runs the backward; CUDA: on its current stream, behind the reduction.
-  /// Without grad mode. The units keep the hook, which must not keep a handle of them. Errors:
-  /// TORCH_CHECK in a backward, and on an empty hook.
+  /// All ranks register the same hooks. The unit is resharded before they run, also after
+  /// set_reshard_after_backward(false). Each unit costs one more exchange of a few bytes, for which
+  /// the host waits in the backward; on CUDA that is a round trip to the job's store, whose rank
+  /// answers all others, so that with many ranks it can be slower than a small unit's backward.
+  /// What a hook throws is thrown at the end of the backward, whose other units are reduced all the
+  /// same. Thread: the one that runs the backward; CUDA: on its current stream, behind the
+  /// reduction. Without grad mode. The units keep the hook, which must not keep a handle of them.
+  /// Errors: TORCH_CHECK in a backward, and on an empty hook.
   RemovableHandle register_post_accumulate_grad_hook(
       std::function<void(const std::string& fqn, at::Tensor parameter)> hook,
       bool recurse = true) const;
@@ -362,10 +366,11 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<M>& module,
   return fully_shard(std::shared_ptr<torch::nn::Module>(module.ptr()), options);
 }
 
-/// FSDP2's share_comm_ctx, for several roots that take turns, such as the stages of a pipeline on
-/// this rank: they gather and reduce in the same memory, which one uses while the others rest. The
-/// lanes, or streams, of a group are shared anyway. For good. runtime_counters() of each then
-/// counts the memory of all. Thread: the rank's. Local.
+/// FSDP2's share_comm_ctx, for several roots that take turns on one stream, such as the stages of a
+/// pipeline on this rank: they gather and reduce in the same memory, which one uses while the
+/// others rest. The lanes, or streams, of a group are shared anyway. Until a module around a root
+/// is sharded, which makes that the root. runtime_counters() of each then counts the memory of all.
+/// Thread: the rank's. Local.
 ///
 /// Errors: TORCH_CHECK on a handle that is empty or of no root, while a unit is gathered or has
 /// gradients that have not been reduced, and unless all are on one device and group.

@@ -192,7 +192,8 @@ class FSDP_API AdamW {
 
 /// PyTorch's _apply_optimizer_in_backward: from the next backward on, `optimizer` updates a unit's
 /// parameters as soon as their gradients have been reduced, and drops these, so that the gradients
-/// of two units exist at a time instead of those of the whole model.
+/// of two units exist at a time instead of those of the whole model. (Of each dtype; with an
+/// offload policy the host's memory for gradients stays.)
 ///
 /// ```cpp
 /// auto optimizer = std::make_shared<fsdp::AdamW>(sharded, fsdp::AdamWOptions{.lr = 1e-3});
@@ -204,6 +205,8 @@ class FSDP_API AdamW {
 /// nothing steps. Micro batches, what cannot follow, and errors: see
 /// FSDPModule::register_post_accumulate_grad_hook(). A backward that throws has done the step for
 /// some of the parameters only, which the optimizer says as one that has failed in the middle.
+/// Hooks that are to see, or change, the gradient are registered before: once it has been dropped,
+/// those that come later are not called.
 /// Errors: TORCH_CHECK on null, in a backward, and if it does so already. GradScaler::step()
 /// refuses it. Thread: the rank's. All ranks make the same calls.
 FSDP_API RemovableHandle apply_optimizer_in_backward(const std::shared_ptr<AdamW>& optimizer);

@@ -129,6 +129,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void reshard_until_backward();
   /// Before `called` runs in a forward.
   void prepare_dtypes(const torch::nn::Module& called);
+  /// Before the unit, or its backward, computes: an evaluation or a state dict may have cast them
+  /// since, and what autograd has saved of them is the buffers themselves.
+  void prepare_buffers() const;
   void reshard_after_gradients();
   void check_not_summoned() const;
   /// In a backward: see ParamGroup::check_not_used_up.

@@ -146,6 +146,7 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   /// memory only until all parameters' gradients have been dropped. Not in a backward.
   void add_gradient_user(std::shared_ptr<GradientUser> user);
   void remove_gradient_user(const std::shared_ptr<GradientUser>& user);
+  bool has_gradient_users() const { return !users_.empty(); }
   /// Waits for the reduction, and calls the users of the gradient. Collective, in a backward.
   void use_gradient();
   /// TORCH_CHECK if the running backward has done that.

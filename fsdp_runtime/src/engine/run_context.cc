@@ -241,7 +241,9 @@ void RunContext::reshard_all() {
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->reshard();
-      unit->set_full_precision(false);  // a graph of training may still be there
+      if (!unit->is_summoned) {
+        unit->set_full_precision(false);  // a graph of training may still be there
+      }
     }
   }
 }

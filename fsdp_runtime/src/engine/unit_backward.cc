@@ -24,6 +24,7 @@ void ModuleState::pre_backward() {
   check_not_used_up();
   training_ = Training::kPreBackward;
   trace_.begin_backward();
+  prepare_buffers();
   if (unshard_in_backward) {
     start_unshard();
   }

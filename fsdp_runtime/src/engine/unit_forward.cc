@@ -30,13 +30,16 @@ bool ModuleState::begin_forward_of(const torch::nn::Module& called) {
 }
 
 void ModuleState::prepare_dtypes(const torch::nn::Module& called) {
-  const MixedPrecisionPolicy& policy = options_.mp_policy;
-  if (policy.full_precision_in_eval) {
+  if (options_.mp_policy.full_precision_in_eval) {
     check_not_summoned();  // ahead of a change
     set_full_precision(!called.is_training());
   }
+  prepare_buffers();
+}
+
+void ModuleState::prepare_buffers() const {
   if (buffers_) {
-    buffers_->cast(is_full_precision_ ? std::nullopt : policy.buffer_dtype);
+    buffers_->cast(is_full_precision_ ? std::nullopt : options_.mp_policy.buffer_dtype);
   }
 }
 
@@ -47,6 +50,7 @@ std::vector<detail::InputVersion> ModuleState::pre_forward(const torch::nn::Modu
                                          : begin_forward_of(called);
   if (is_recomputation) {
     check_not_used_up();
+    prepare_buffers();
   } else if (is_first) {
     prepare_dtypes(called);
   }

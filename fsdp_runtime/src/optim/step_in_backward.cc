@@ -68,16 +68,20 @@ RemovableHandle apply_optimizer_in_backward(const std::shared_ptr<AdamW>& optimi
                 "apply_optimizer_in_backward: called in a backward; call it before");
   }
   const auto user = std::make_shared<AdamW::InBackward>(optimizer);
+  std::vector<std::weak_ptr<ParamGroup>> groups;
   for (const std::shared_ptr<AdamW::UnitState>& state : optimizer->units_) {
     state->group->add_gradient_user(user);
+    groups.push_back(state->group);
   }
   optimizer->steps_in_backward_ = true;
-  return RemovableHandle([weak = std::weak_ptr<AdamW>(optimizer), user] {
-    if (const std::shared_ptr<AdamW> known = weak.lock()) {
-      for (const std::shared_ptr<AdamW::UnitState>& state : known->units_) {
-        state->group->remove_gradient_user(user);
+  return RemovableHandle([known = std::weak_ptr<AdamW>(optimizer), user, groups] {
+    for (const std::weak_ptr<ParamGroup>& weak : groups) {
+      if (const std::shared_ptr<ParamGroup> group = weak.lock()) {
+        group->remove_gradient_user(user);
       }
-      known->steps_in_backward_ = false;
+    }
+    if (const std::shared_ptr<AdamW> optimizer = known.lock()) {
+      optimizer->steps_in_backward_ = false;
     }
   });
 }

@@ -1,9 +1,11 @@
 // What eval mode computes in, and the dtypes of buffers.
 
+#include <fsdp/full_params.h>
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,13 +22,15 @@ struct ScaledLine : torch::nn::Module {
   explicit ScaledLine(int64_t width)
       : weight(register_parameter("weight", at::eye(width) * 0.7 + 0.013)),
         scale(register_buffer("scale", at::full({width}, 1.003))),
+        same(register_buffer("same", at::eye(width))),
         calls(register_buffer("calls", at::zeros({1}, at::kLong))) {}
   at::Tensor forward(const at::Tensor& x) {
     seen = {x.scalar_type(), weight.scalar_type(), scale.scalar_type()};
     calls += 1;
-    return at::tanh(at::linear(x, weight)) * scale;
+    return at::linear(at::tanh(at::linear(x, weight)), same) * scale;
   }
   at::Tensor weight, scale, calls;
+  at::Tensor same;  // which changes no bits, but is multiplied in one dtype only
   std::vector<at::ScalarType> seen;
 };
 
@@ -97,28 +101,56 @@ TEST_P(EvalPrecisionTest, EvalModeComputesInTheParametersOwnDtype) {
   });
 }
 
-TEST_P(EvalPrecisionTest, AnEvaluationBetweenForwardAndBackwardChangesNothing) {
-  run_ranks(GetParam(), [](Rank& rank) {
+void evaluate(const EvalSetup& setup, const at::Tensor& x, bool is_part) {
+  const at::NoGradGuard no_grad;
+  setup.model->eval();
+  is_part ? setup.model->first(x) : setup.model(x);
+  setup.model->train();
+}
+
+TEST_P(EvalPrecisionTest, WhatRunsBetweenForwardAndBackwardChangesNothing) {
+  using Between = std::function<void(const EvalSetup&, const at::Tensor&)>;
+  const std::vector<Between> all = {
+      [](const EvalSetup&, const at::Tensor&) {},
+      [](const EvalSetup& setup, const at::Tensor& x) { evaluate(setup, x, false); },
+      [](const EvalSetup& setup, const at::Tensor& x) { evaluate(setup, x, true); },
+      [](const EvalSetup& setup, const at::Tensor&) { get_model_state_dict(setup.root); },
+  };
+  run_ranks(GetParam(), [&all](Rank& rank) {
     for (const bool reshards : {true, false}) {
       std::vector<std::vector<LocalShard>> gradients;
-      for (const bool evaluates : {false, true}) {
+      for (const Between& between : all) {
         const EvalSetup setup = shard_pair(rank, kNarrow, half_but_in_eval());
         setup.root.set_reshard_after_forward(reshards);
         const at::Tensor x = input_of(rank, kNarrow);
         const at::Tensor result = setup.model(x);
-        if (evaluates) {
-          const at::NoGradGuard no_grad;
-          setup.model->eval();
-          setup.model(x);
-          setup.model->train();
-        }
+        between(setup, x);
         result.sum().backward();
         gradients.push_back(setup.root.sharded_gradients());
       }
-      for (size_t i = 0; i < gradients[0].size(); ++i) {
-        EXPECT_TRUE(at::equal(gradients[0][i].local, gradients[1][i].local));
+      for (size_t run = 1; run < gradients.size(); ++run) {
+        for (size_t i = 0; i < gradients[0].size(); ++i) {
+          EXPECT_TRUE(at::equal(gradients[0][i].local, gradients[run][i].local)) << run;
+        }
       }
     }
+  });
+}
+
+TEST(EvalPrecisionGradientTest, ACallThatIsRefusedChangesNothing) {
+  run_ranks(2, [](Rank& rank) {
+    const EvalSetup setup = shard_pair(rank, kNarrow, half_but_in_eval());
+    const at::Tensor x = input_of(rank, kNarrow);
+    const at::NoGradGuard no_grad;
+    const at::Tensor before = setup.model(x);
+    summon_full_params(setup.root, [&] {
+      setup.model->eval();
+      EXPECT_THROW(setup.model(x), c10::Error);
+    });
+    const at::Tensor evaluated = setup.model(x);
+    EXPECT_EQ(evaluated.scalar_type(), at::kFloat);
+    setup.model->train();
+    EXPECT_TRUE(at::equal(setup.model(x), before));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,6 +138,50 @@ TEST(StepInBackwardBatchesTest, StepsOnceWithTheSum) {
   });
 }
 
+// The sum of the row waits for its all-reduce when the last backward ends.
+TEST(StepInBackwardBatchesTest, ASumThatIsNotAllReducedYetIsKept) {
+  run_ranks(4, [](Rank& rank) {
+    expect_bits_of_a_step_behind(
+        rank, [&] { return make_hybrid(rank, 2); },
+        [](Sharded& setup, int64_t step, int64_t r) {
+          for (int64_t batch = 0; batch < 3; ++batch) {
+            setup.root.set_is_last_backward(batch > 0);
+            setup.root.set_requires_all_reduce(batch != 1);
+            loss(setup.model, 3 * step + batch, r).backward();
+          }
+        });
+  });
+}
+
+TEST(StepInBackwardHookTest, UsesWhatAHookHasReplaced) {
+  run_ranks(2, [](Rank& rank) {
+    expect_bits_of_a_step_behind(rank, [&] {
+      Sharded setup = make(rank);
+      setup.root.register_post_accumulate_grad_hook([](const std::string&, at::Tensor parameter) {
+        parameter.mutable_grad() = parameter.grad() * 0.5 + 0.25;
+      });
+      return setup;
+    });
+  });
+}
+
+TEST(StepInBackwardHookTest, NobodyGetsAPartOfASum) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    int64_t calls = 0;
+    setup.root.register_post_accumulate_grad_hook(
+        [&calls](const std::string&, const at::Tensor&) { ++calls; });
+    setup.root.set_is_last_backward(false);
+    backward_in(setup, 0, rank.rank);
+    for (const FSDPModule& unit : setup.root.units()) {
+      unit.set_all_reduce_hook([](const at::Tensor&) { throw std::runtime_error("no"); });
+    }
+    setup.root.set_is_last_backward(true);
+    EXPECT_THROW(backward_in(setup, 1, rank.rank), std::exception);
+    EXPECT_EQ(calls, 0);
+  });
+}
+
 TEST(StepInBackwardPrefetchTest, GathersThatComeToSteppedUnitsSeeNewValues) {
   run_ranks(2, [](Rank& rank) {
     const auto make_model = [&rank] {
@@ -228,10 +273,14 @@ TEST(StepInBackwardEndTest, StopsWhenItIsRemovedOrGone) {
     EXPECT_TRUE(setup.root.sharded_gradients()[0].local.defined());
     EXPECT_EQ(optimizer->step_count(), 0);
     optimizer->zero_grad();
-    apply_optimizer_in_backward(optimizer);
+    handle = apply_optimizer_in_backward(optimizer);
     optimizer.reset();
     loss(setup.model, 0, rank.rank).backward();
     EXPECT_TRUE(setup.root.sharded_gradients()[0].local.defined());
+    const ParamGroup& group = *setup.root.units()[1].state()->groups()[0];
+    EXPECT_TRUE(group.has_gradient_users());
+    handle.remove();
+    EXPECT_FALSE(group.has_gradient_users());
   });
 }
 

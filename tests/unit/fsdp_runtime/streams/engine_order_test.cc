@@ -53,6 +53,8 @@ std::vector<Case> cases_of_all_waits() {
                                                  "custom_comm",
                                                  "uses_differ",
                                                  "rows",
+                                                 "evaluation_in_full_precision",
+                                                 "steps_in_backward",
                                                  "hybrid_bfloat16_sums",
                                                  "hybrid_sums_of_rows",
                                                  "hybrid_uses_differ",

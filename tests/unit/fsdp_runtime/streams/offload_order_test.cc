@@ -94,10 +94,10 @@ TEST_F(OffloadOrderTest, HostAddsGradientsWhenTheyHaveArrived) {
 /// Without clipping, for which the host reads a norm.
 void train_and_step(const Case& test_case, FakeDevice& device) {
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  Optimizers optimizers = optimizers_for(test_case, setup.root);
   forward_and_backward(test_case, setup, 0);
   device.set_phase("the optimizer");
-  optimizers.front().step();
+  optimizers.front()->step();
 }
 
 TEST_F(OffloadOrderTest, HostWritesShardsWhenTheDeviceHasReadThem) {

@@ -28,7 +28,7 @@ std::shared_ptr<c10::Event> event_now() {
 void train_with_event(const Case& test_case) {
   FakeDevice& device = FakeDevice::get();
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  Optimizers optimizers = optimizers_for(test_case, setup.root);
   for (int step = 0; step < 3; ++step) {
     train_step(test_case, setup, optimizers, step);
     setup.root.set_post_optim_event(event_now());
@@ -68,7 +68,7 @@ bool PostOptimEventTest::is_behind_unrelated_work(bool has_event) {
   Sharded setup = sharded_for(test_case);
   const auto gather = std::make_shared<ReadingGather>();
   setup.root.set_custom_all_gather(gather);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  Optimizers optimizers = optimizers_for(test_case, setup.root);
   train_step(test_case, setup, optimizers, 0);
   if (has_event) {
     setup.root.set_post_optim_event(event_now());
@@ -102,7 +102,7 @@ TEST_F(PostOptimEventTest, MemoryOfACustomGatherHasNoRaces) {
 TEST_F(PostOptimEventTest, TheFirstGathersOfAllStepsAreOnOneStream) {
   const Case test_case{.name = "event"};
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  Optimizers optimizers = optimizers_for(test_case, setup.root);
   const int64_t before = device_.new_stream();
   for (int step = 0; step < 3; ++step) {
     train_step(test_case, setup, optimizers, step);
@@ -137,20 +137,19 @@ TEST_F(PostOptimEventTest, AnEventAheadOfSomebodysOwnOptimizerIsARace) {
 
 // The event is void then.
 TEST_F(PostOptimEventTest, WhatLibfsdpDoesBehindTheEventIsNoRace) {
-  using Between = std::function<void(Sharded&, std::vector<AdamW>&)>;
+  using Between = std::function<void(Sharded&, Optimizers&)>;
   const std::map<std::string, Between> all = {
-      {"a step", [](Sharded&, std::vector<AdamW>& optimizers) { optimizers.front().step(); }},
-      {"new values",
-       [](Sharded& setup, std::vector<AdamW>&) { setup.root.init_parameters(initialise); }},
+      {"a step", [](Sharded&, Optimizers& optimizers) { optimizers.front()->step(); }},
+      {"new values", [](Sharded& setup, Optimizers&) { setup.root.init_parameters(initialise); }},
       {"a use of a unit",
-       [](Sharded& setup, std::vector<AdamW>&) {
+       [](Sharded& setup, Optimizers&) {
          const FSDPModule unit = fsdp_module(*setup.model->blocks[1]);
          unit.unshard();
          setup.model->blocks[1]->up.detach().sum();
          unit.reshard();
        }},
       {"a call of a unit",
-       [](Sharded& setup, std::vector<AdamW>&) {
+       [](Sharded& setup, Optimizers&) {
          const at::NoGradGuard no_grad;
          setup.model->blocks[1](at::ones({2, 3, setup.model->config.width}));
        }},
@@ -161,7 +160,7 @@ TEST_F(PostOptimEventTest, WhatLibfsdpDoesBehindTheEventIsNoRace) {
     device_.start();
     const Case test_case{.name = "event"};
     Sharded setup = sharded_for(test_case);
-    std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+    Optimizers optimizers = optimizers_for(test_case, setup.root);
     train_step(test_case, setup, optimizers, 0);
     forward_and_backward(test_case, setup, 1);
     setup.root.set_post_optim_event(event_now());
@@ -189,14 +188,30 @@ TEST_F(PostOptimEventTest, AUnitThatIsReshardedBehindTheEventIsNoRace) {
   EXPECT_EQ(device_.text_of_races(), "");
 }
 
+// Which is when rows are copied out of the memory that they were gathered to, and that is given
+// back.
+TEST_F(PostOptimEventTest, AGatherThatIsWaitedForBehindTheEventIsNoRace) {
+  const Case test_case{.name = "event", .options = {.shard_placement_fn = shard_on_dim(0)}};
+  Sharded setup = sharded_for(test_case);
+  forward_and_backward(test_case, setup, 0);
+  UnshardHandle gather = fsdp_module(*setup.model->blocks[1]).unshard_async();
+  setup.root.set_post_optim_event(event_now());
+  device_.set_phase("the wait");
+  gather.wait();
+  device_.set_phase("forward");
+  loss(setup.model, 1, 0);
+  EXPECT_EQ(device_.text_of_races(), "");
+}
+
 // The other root's gathers are ordered behind the event alone, which knows nothing of this one's.
 TEST_F(PostOptimEventTest, RootsThatShareMemoryHaveNoRaces) {
   const Case test_case{.name = "event"};
-  Sharded first = sharded_for(test_case);
-  Sharded second = sharded_for(test_case);
+  const std::shared_ptr<DeviceMesh> mesh = mesh_for(test_case);
+  Sharded first = sharded_for(test_case, mesh);
+  Sharded second = sharded_for(test_case, mesh);
   share_comm_ctx({first.root, second.root});
-  std::vector<AdamW> of_first = optimizers_for(test_case, first.root);
-  std::vector<AdamW> of_second = optimizers_for(test_case, second.root);
+  Optimizers of_first = optimizers_for(test_case, first.root);
+  Optimizers of_second = optimizers_for(test_case, second.root);
   for (int step = 0; step < 2; ++step) {
     train_step(test_case, first, of_first, step);
     train_step(test_case, second, of_second, step);
@@ -224,7 +239,7 @@ TEST_F(PostOptimEventTest, AnEventThatHasNotBeenRecordedIsRefused) {
 TEST_F(PostOptimEventTest, IsUsedOnce) {
   const Case test_case{.name = "event"};
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  Optimizers optimizers = optimizers_for(test_case, setup.root);
   train_step(test_case, setup, optimizers, 0);
   const std::shared_ptr<c10::Event> event = event_now();
   setup.root.set_post_optim_event(event);
@@ -232,7 +247,7 @@ TEST_F(PostOptimEventTest, IsUsedOnce) {
   forward_and_backward(test_case, setup, 1);
   EXPECT_EQ(event.use_count(), 1);
   device_.set_phase("the optimizer");
-  optimizers.front().step();
+  optimizers.front()->step();
   device_.set_phase("forward");
   loss(setup.model, 2, 0);
   EXPECT_EQ(device_.text_of_races(), "");

@@ -33,7 +33,10 @@ struct Case {
   bool prefetches_by_list = false;
   bool has_two_optimizers = false;  // each of which has every second parameter
   bool reshards_after_backward = true;
+  bool steps_in_backward = false;  // then nobody clips
 };
+
+using Optimizers = std::vector<std::shared_ptr<AdamW>>;
 
 inline void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
 
@@ -71,9 +74,9 @@ struct OwnMemoryReduction : ReduceScatter {
   }
 };
 
-inline Sharded sharded_for(const Case& test_case) {
+inline Sharded sharded_for(const Case& test_case, const std::shared_ptr<DeviceMesh>& mesh) {
   Rank rank;
-  rank.mesh = mesh_for(test_case);
+  rank.mesh = mesh;
   Sharded setup = make(rank, test_case.config, test_case.options);
   setup.root.set_reshard_after_backward(test_case.reshards_after_backward);
   const std::vector<FSDPModule> units = setup.root.units();
@@ -94,6 +97,10 @@ inline Sharded sharded_for(const Case& test_case) {
   return setup;
 }
 
+inline Sharded sharded_for(const Case& test_case) {
+  return sharded_for(test_case, mesh_for(test_case));
+}
+
 inline void forward_and_backward(const Case& test_case, Sharded& setup, int64_t step) {
   FakeDevice& device = FakeDevice::get();
   for (int batch = 0; batch < test_case.microbatches; ++batch) {
@@ -107,45 +114,54 @@ inline void forward_and_backward(const Case& test_case, Sharded& setup, int64_t 
   }
 }
 
-inline std::vector<AdamW> optimizers_for(const Case& test_case, const FSDPModule& root) {
+inline Optimizers optimizers_for(const Case& test_case, const FSDPModule& root) {
   std::vector<AdamWParamGroup> parts(test_case.has_two_optimizers ? 2 : 1);
   size_t next = 0;
   for (const LocalShard& shard : root.sharded_parameters()) {
     parts[next++ % parts.size()].params.push_back(shard.fqn);
   }
-  std::vector<AdamW> optimizers;
+  Optimizers optimizers;
   for (const AdamWParamGroup& part : parts) {
-    optimizers.emplace_back(root, std::vector<AdamWParamGroup>{part}, AdamWOptions{});
+    optimizers.push_back(
+        std::make_shared<AdamW>(root, std::vector<AdamWParamGroup>{part}, AdamWOptions{}));
+    if (test_case.steps_in_backward) {
+      apply_optimizer_in_backward(optimizers.back());
+    }
   }
   return optimizers;
 }
 
-inline void train_step(const Case& test_case, Sharded& setup, std::vector<AdamW>& optimizers,
+inline void train_step(const Case& test_case, Sharded& setup, Optimizers& optimizers,
                        int64_t step) {
   FakeDevice& device = FakeDevice::get();
   if (test_case.evaluates) {
     const at::NoGradGuard no_grad;
     device.set_phase("evaluation");
+    setup.model->eval();
     loss(setup.model, step, 0);
+    setup.model->train();
   }
   const int host_waits = device.host_waits();
   forward_and_backward(test_case, setup, step);
   if (!test_case.uses_differ && !is_offloaded(test_case)) {
     EXPECT_EQ(device.host_waits(), host_waits) << "in forward or backward";
   }
+  if (test_case.steps_in_backward) {
+    return;
+  }
   device.set_phase("clipping");
   clip_grad_norm_(setup.root, 0.01);
   device.set_phase("the optimizer");
-  for (AdamW& optimizer : optimizers) {
-    optimizer.step();
-    optimizer.zero_grad();
+  for (const std::shared_ptr<AdamW>& optimizer : optimizers) {
+    optimizer->step();
+    optimizer->zero_grad();
   }
 }
 
 /// Trains for some steps, looks at the result and destroys everything.
 inline void train(const Case& test_case, int64_t steps) {
   Sharded setup = sharded_for(test_case);
-  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
+  Optimizers optimizers = optimizers_for(test_case, setup.root);
   for (int64_t step = 0; step < steps; ++step) {
     train_step(test_case, setup, optimizers, step);
   }
@@ -186,6 +202,15 @@ inline std::vector<Case> training_cases() {
   add("evaluation").evaluates = true;
   add("prefetch_by_list").prefetches_by_list = true;
   add("two_optimizers").has_two_optimizers = true;
+  Case& evaluation = add("evaluation_in_full_precision");
+  evaluation.evaluates = true;
+  evaluation.options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
+  evaluation.options.mp_policy.full_precision_in_eval = true;
+  add("steps_in_backward").steps_in_backward = true;
+  Case& steps = add("steps_in_backward_rows_bfloat16_sums");
+  steps.steps_in_backward = true;
+  steps.options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
+  steps.options.shard_placement_fn = shard_on_dim(0);
   add("rows").options.shard_placement_fn = shard_on_dim(0);
   Case& columns = add("columns_bfloat16_sums");
   columns.config.hidden = 36;
@@ -208,6 +233,7 @@ inline std::vector<Case> training_cases() {
   add_hybrid("hybrid_hook").has_hook = true;
   add_hybrid("hybrid_custom_comm").has_custom_comm = true;
   add_hybrid("hybrid_uses_differ").uses_differ = true;
+  add_hybrid("hybrid_steps_in_backward").steps_in_backward = true;
   const auto add_offloaded = [&all](const std::string& like) {
     const auto found =
         std::find_if(all.begin(), all.end(), [&like](const Case& one) { return one.name == like; });
@@ -215,9 +241,10 @@ inline std::vector<Case> training_cases() {
     all.back().name = "offload_" + like;
     all.back().options.offload_policy = CPUOffloadPolicy{};
   };
-  for (const char* like : {"many_blocks", "bfloat16", "bfloat16_sums", "reduced_microbatches",
-                           "hook", "uses_differ", "evaluation", "two_optimizers", "rows",
-                           "hybrid_bfloat16_microbatches", "hybrid_sums_of_rows"}) {
+  for (const char* like :
+       {"many_blocks", "bfloat16", "bfloat16_sums", "reduced_microbatches", "hook", "uses_differ",
+        "evaluation", "evaluation_in_full_precision", "steps_in_backward", "two_optimizers", "rows",
+        "hybrid_bfloat16_microbatches", "hybrid_sums_of_rows"}) {
     add_offloaded(like);
   }
   return all;
