@@ -180,15 +180,17 @@ struct FSDP_API FullyShardOptions {
   ///
   /// FSDPModule::parameters() then have the shapes of DTensor's local tensors, [rows, ...]. A
   /// gather copies the parameters out of what the ranks have sent, which takes memory of its own
-  /// meanwhile, and gradients are copied in before they are reduced; a unit of one parameter along
-  /// dimension 0 needs neither. Where ranks read each other's shards in place, they copy from
-  /// there, and cast; an integer reshard_after_forward keeps parts there as well. Shards are padded
-  /// to the same size on all ranks.
+  /// meanwhile, and gradients are copied in before they are reduced, with a kernel for each
+  /// parameter; a unit of one parameter along dimension 0 needs neither. Where ranks read each
+  /// other's shards in place, they copy from there, and cast (that one parameter is read there only
+  /// if its chunks are whole pages, and gathered by a copy else); an integer reshard_after_forward
+  /// keeps parts there as well. Shards are padded to the same size on all ranks.
   ///
   /// Called once for each parameter by fully_shard(), with the same result on all ranks, of those
-  /// that hold copies too. Errors, before anything has changed, as FSDP2's: TORCH_CHECK on a
-  /// dimension that the parameter does not have, and on one other than the first that does not
-  /// divide evenly.
+  /// that hold copies too, which fully_shard() compares: one round trip for each unit. Errors,
+  /// before anything has changed: as FSDP2's, TORCH_CHECK on a dimension that the parameter does
+  /// not have, and on one other than the first that does not divide evenly; and, on all ranks, if
+  /// they do not have the same result.
   ShardPlacementFn shard_placement_fn = nullptr;
   MixedPrecisionPolicy mp_policy = {};  ///< As it is: everything in the parameters' own dtypes.
   OffloadPolicy offload_policy = {};    ///< As it is: everything is on the mesh's device.

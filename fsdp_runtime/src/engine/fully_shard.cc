@@ -19,6 +19,7 @@
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/engine/part_groups.h"
+#include "fsdp_runtime/src/engine/placement_agreement.h"
 #include "fsdp_runtime/src/engine/registry.h"
 #include "fsdp_runtime/src/engine/unit_parameters.h"
 
@@ -128,6 +129,9 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
   for (const std::vector<NamedParameter>& kind : kinds) {
     groups.push_back(std::make_shared<ParamGroup>(kind, options_of(kind)));
   }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i]->retarget(kinds[i]);  // when nothing can fail any more: on a disk there may be no room
+  }
   return groups;
 }
 
@@ -229,6 +233,7 @@ FSDPModule fully_shard(const Modules& modules, const FullyShardOptions& given) {
   check_options(options);
   check_nested_units(modules);
   const std::vector<NamedParameter> params = parameters_of_unit(modules, options);
+  check_same_placements(params, *options.mesh, names_of(modules));
   options.ignored_params.clear();  // not to keep them alive
   options.shard_placement_fn = nullptr;
   auto state = std::make_shared<ModuleState>(modules, options, make_groups(params, options));
