@@ -40,8 +40,9 @@ int64_t most_in_forward(const Units& units, const std::vector<bool>& kept) {
   int64_t of_kept = 0;  // and begun
   int64_t most = 0;
   for (size_t i = 0; i < units.size(); ++i) {
-    const int64_t next = i + 1 < units.size() ? units[i + 1].bytes : 0;
-    most = std::max(most, of_kept + bytes_around(units, i, is_not_kept) + units[i].bytes + next);
+    const int64_t next = i + 1 < units.size() ? units[i + 1].bytes_in_flight() : 0;
+    const int64_t own = units[i].bytes + units[i].copied_from;
+    most = std::max(most, of_kept + bytes_around(units, i, is_not_kept) + own + next);
     of_kept += kept[i] ? units[i].bytes : 0;
   }
   return most;
@@ -54,11 +55,12 @@ int64_t most_in_backward(const Units& units, const std::vector<bool>& kept) {
   int64_t of_kept = 0;  // and not begun; of those that have, only units around one are not done
   int64_t most = 0;
   for (size_t k = order.size(); k-- > 0;) {
-    const int64_t bytes = units[order[k]].bytes;
+    const UnitToGather& unit = units[order[k]];
     const bool gathers_next = k + 1 < order.size() && !kept[order[k + 1]];
-    const int64_t next = gathers_next ? units[order[k + 1]].bytes : 0;
-    most = std::max(most, of_kept + bytes_around(units, order[k], all) + bytes + next);
-    of_kept += kept[order[k]] ? bytes : 0;
+    const int64_t next = gathers_next ? units[order[k + 1]].bytes_in_flight() : 0;
+    const int64_t own = unit.bytes + (kept[order[k]] ? 0 : unit.copied_from);
+    most = std::max(most, of_kept + bytes_around(units, order[k], all) + own + next);
+    of_kept += kept[order[k]] ? unit.bytes : 0;
   }
   return most;
 }
@@ -71,9 +73,16 @@ int64_t most_gathered(const Units& units, const std::vector<bool>& kept) {
 
 std::vector<bool> units_to_keep(const Units& units, int64_t budget) {
   std::vector<bool> kept(units.size(), false);
-  for (size_t i = units.size(); i-- > 0;) {
-    kept[i] = true;
-    kept[i] = most_gathered(units, kept) <= budget;
+  // What is kept is not copied out in backward, which may leave room for one that had none before.
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (size_t i = units.size(); i-- > 0;) {
+      if (!kept[i]) {
+        kept[i] = true;
+        kept[i] = most_gathered(units, kept) <= budget;
+        has_grown = has_grown || kept[i];
+      }
+    }
   }
   return kept;
 }

@@ -41,7 +41,8 @@ FSDP_API std::string memory_table(const std::vector<UnitMemory>& units);
 /// prefetched, take at most `budget` bytes, and as few units as possible are gathered twice. The
 /// root is one of them; as every unit with others in it, it is gathered while these run. Units are
 /// taken to run in registration order. Where a gather takes no memory, as between ranks that share
-/// theirs, all units are kept.
+/// theirs, all units are kept. What parameters are copied out of when their unit begins to run
+/// (FullyShardOptions::shard_placement_fn) is counted with them.
 ///
 /// Returns the names of those that are kept. Takes effect at the next forward. Local; the same on
 /// all ranks of a mesh. Errors: TORCH_CHECK on an empty handle, if the module is gone, and on a

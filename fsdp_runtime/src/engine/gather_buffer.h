@@ -77,9 +77,15 @@ class GatherBuffer {
   at::ScalarType dtype() const { return dtype_; }
   /// One rank that does not cast.
   bool is_shard_itself() const;
+  /// Where peers read each other's parts in place.
+  bool gathers_in_window() const { return window_ != nullptr && custom_ == nullptr; }
   /// Whether they take none but that of the shards.
   bool takes_no_memory() const {
-    return is_shard_itself() || (window_ != nullptr && custom_ == nullptr && !copies_out());
+    return is_shard_itself() || (gathers_in_window() && !copies_out());
+  }
+  /// The same of the next all-gather, until wait().
+  bool takes_no_memory_in_flight() const {
+    return is_shard_itself() || (gathers_in_window() && !part_);
   }
 
  private:

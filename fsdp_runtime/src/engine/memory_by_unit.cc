@@ -27,17 +27,23 @@ void add_group(UnitMemory& memory, const ParamGroup& group) {
   memory.gradient += bytes_of(group.gradient());
 }
 
-/// In the dtype in which they compute; 0 where that takes no memory.
-int64_t bytes_when_gathered(const ModuleState& unit) {
-  int64_t bytes = 0;
+/// In the dtype in which they compute; nothing where that takes no memory.
+plan::UnitToGather unit_to_gather(const ModuleState& unit) {
+  plan::UnitToGather all;
   for (const std::shared_ptr<ParamGroup>& group : unit.groups()) {
     const GatherBuffer& gathered = group->unsharded();
-    bytes += gathered.takes_no_memory()
-                 ? 0
-                 : group->store().layout().whole_numel() *
-                       static_cast<int64_t>(c10::elementSize(gathered.dtype()));
+    if (gathered.takes_no_memory()) {
+      continue;
+    }
+    const plan::GroupLayout& layout = group->store().layout();
+    const auto element = static_cast<int64_t>(c10::elementSize(gathered.dtype()));
+    all.bytes += layout.whole_numel() * element;
+    if (layout.copies_out()) {
+      all.copied += layout.whole_numel() * element;
+      all.copied_from += gathered.gathers_in_window() ? 0 : layout.numel() * element;
+    }
   }
-  return bytes;
+  return all;
 }
 
 /// In registration order, in which each comes behind the unit around it.
@@ -47,7 +53,7 @@ std::vector<plan::UnitToGather> units_to_gather(
   std::vector<plan::UnitToGather> all;
   for (size_t i = 0; i < units.size(); ++i) {
     index[units[i].get()] = i;
-    all.push_back({.bytes = bytes_when_gathered(*units[i])});
+    all.push_back(unit_to_gather(*units[i]));
   }
   for (size_t i = 0; i < units.size(); ++i) {  // the innermost comes last
     for (const std::shared_ptr<ModuleState>& inner : units[i]->units()) {

@@ -164,4 +164,10 @@ bool ModuleState::takes_no_memory_to_unshard() const {
                      [](const auto& group) { return group->unsharded().takes_no_memory(); });
 }
 
+bool ModuleState::takes_no_memory_in_flight() const {
+  return std::all_of(groups_.begin(), groups_.end(), [](const auto& group) {
+    return group->unsharded().takes_no_memory_in_flight();
+  });
+}
+
 }  // namespace fsdp

@@ -79,6 +79,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void restore_buffers() const;
   /// See GatherBuffer::takes_no_memory.
   bool takes_no_memory_to_unshard() const;
+  /// See GatherBuffer::takes_no_memory_in_flight.
+  bool takes_no_memory_in_flight() const;
   /// After a failed backward: leaves the parameters as a complete one would, so that this rank
   /// gathers the same units as the others in the next forward. Gradients stay.
   void abandon_backward();

@@ -22,7 +22,7 @@ void RunContext::start_ahead(const std::shared_ptr<ModuleState>& unit, size_t li
   if (!unit->is_sharded()) {
     return;
   }
-  if (!unit->takes_no_memory_to_unshard()) {
+  if (!unit->takes_no_memory_in_flight()) {
     std::erase_if(ahead_, [](const std::weak_ptr<ModuleState>& weak) {
       const std::shared_ptr<ModuleState> started = weak.lock();
       return !started || !started->is_gather_in_flight();
@@ -41,7 +41,7 @@ void RunContext::prefetch(const plan::Upcoming& units, Pass pass) {
   for (size_t i = 0; i < units.size(); ++i) {
     const std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(units[i])].lock();
     gathers += unit ? unit->groups().size() : 0;
-    const bool is_free = unit && unit->takes_no_memory_to_unshard() && gathers <= kFreeGathersAhead;
+    const bool is_free = unit && unit->takes_no_memory_in_flight() && gathers <= kFreeGathersAhead;
     if (!unit || (i > 0 && !is_free)) {
       return;
     }

@@ -47,6 +47,17 @@ TEST(ReshardPlanTest, CountsTheUnitsAroundTheOneThatComputes) {
       << "in backward 50 is the next one behind 20, which runs in 1";
 }
 
+TEST(ReshardPlanTest, CountsWhatParametersAreCopiedOutOf) {
+  const UnitToGather copied{.bytes = 5, .copied = 5, .copied_from = 6};
+  EXPECT_EQ(most_gathered({copied}, {false}), 11);
+  EXPECT_EQ(most_gathered({copied, copied}, {false, false}), 17) << "and the next one in flight";
+  EXPECT_EQ(most_gathered({copied, copied, copied}, {true, false, false}), 22);
+  const UnitToGather partly{.bytes = 9, .copied = 5, .copied_from = 6};
+  EXPECT_EQ(most_gathered({copied, partly}, {false, false}), 5 + 6 + 4 + 6);
+  const UnitToGather from_window{.bytes = 5, .copied = 5, .copied_from = 0};
+  EXPECT_EQ(most_gathered({from_window, from_window}, {false, false}), 5);
+}
+
 TEST(ReshardPlanTest, KeepsTheLastUnits) {
   EXPECT_THAT(units_to_keep(flat({4, 4, 4, 4}), 7), ElementsAre(false, false, false, false));
   EXPECT_THAT(units_to_keep(flat({4, 4, 4, 4}), 8), ElementsAre(false, false, true, true))
@@ -68,7 +79,7 @@ TEST(ReshardPlanTest, WhatTakesNoMemoryIsKept) {
 class Step {
  public:
   Step(const std::vector<UnitToGather>& units, const std::vector<bool>& kept)
-      : units_(units), kept_(kept), gathered_(units.size(), false) {}
+      : units_(units), kept_(kept), parameters_(units.size(), Parameters::kSharded) {}
   int64_t most() {
     for (size_t i = 0; i < units_.size(); ++i) {
       if (!units_[i].around) {
@@ -84,47 +95,78 @@ class Step {
   }
 
  private:
-  void gather(size_t i) {
-    gathered_[i] = true;
+  enum class Parameters { kSharded, kInFlight, kCopied, kWhole };
+
+  int64_t bytes_of(size_t i) const {
+    const UnitToGather& unit = units_[i];
+    switch (parameters_[i]) {
+      case Parameters::kSharded:
+        return 0;
+      case Parameters::kInFlight:
+        return unit.bytes - unit.copied + unit.copied_from;
+      case Parameters::kCopied:
+        return unit.bytes + unit.copied_from;
+      case Parameters::kWhole:
+        return unit.bytes;
+    }
+    return 0;
+  }
+  void set(size_t i, Parameters to) {
+    parameters_[i] = to;
     int64_t bytes = 0;
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      bytes += gathered_[unit] ? units_[unit].bytes : 0;
+      bytes += bytes_of(unit);
     }
     most_ = std::max(most_, bytes);
   }
-  void forward(size_t i) {
-    gather(i);
-    if (i + 1 < units_.size()) {
-      gather(i + 1);
+  void start(size_t i) {
+    if (parameters_[i] == Parameters::kSharded) {
+      set(i, Parameters::kInFlight);
     }
+  }
+  void wait(size_t i) {
+    if (parameters_[i] == Parameters::kInFlight) {
+      set(i, Parameters::kCopied);
+      set(i, Parameters::kWhole);
+    }
+  }
+  void forward(size_t i) {
+    start(i);
+    if (i + 1 < units_.size()) {
+      start(i + 1);
+    }
+    wait(i);
     for (size_t inner = i + 1; inner < units_.size(); ++inner) {
       if (units_[inner].around == i) {
         forward(inner);
       }
     }
-    gathered_[i] = kept_[i];
+    if (!kept_[i]) {
+      parameters_[i] = Parameters::kSharded;
+    }
     ended_.push_back(i);
   }
   void backward(size_t i) {
-    gather(i);
+    start(i);
     while (!ended_.empty() && ended_.back() != i) {
       ended_.pop_back();
     }
     ended_.pop_back();
     if (!ended_.empty()) {
-      gather(ended_.back());
+      start(ended_.back());
     }
+    wait(i);
     for (size_t inner = units_.size(); inner-- > i + 1;) {
       if (units_[inner].around == i) {
         backward(inner);
       }
     }
-    gathered_[i] = false;
+    parameters_[i] = Parameters::kSharded;
   }
 
   const std::vector<UnitToGather>& units_;
   const std::vector<bool>& kept_;
-  std::vector<bool> gathered_;
+  std::vector<Parameters> parameters_;
   std::vector<size_t> ended_;  // in forward, and not begun in backward
   int64_t most_ = 0;
 };
@@ -135,6 +177,10 @@ std::vector<UnitToGather> random_units(std::mt19937& random) {
   std::vector<size_t> open;
   for (size_t i = 0; i < units.size(); ++i) {
     units[i].bytes = static_cast<int64_t>(random() % 20);
+    if (random() % 2 == 0) {
+      units[i].copied = static_cast<int64_t>(random() % 20) % (units[i].bytes + 1);
+      units[i].copied_from = static_cast<int64_t>(random() % 20);
+    }
     open.resize(random() % (open.size() + 1));
     units[i].around = open.empty() ? std::nullopt : std::make_optional(open.back());
     open.push_back(i);
