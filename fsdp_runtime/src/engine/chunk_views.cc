@@ -5,6 +5,12 @@
 #include <cstdint>
 
 namespace fsdp {
+namespace {
+
+/// Elements of a block of padding that are listed one by one.
+constexpr int64_t kMostListed = 16384;
+
+}  // namespace
 
 std::vector<at::Tensor> pieces_of(const at::Tensor& whole, const plan::DimChunks& chunks) {
   std::vector<at::Tensor> pieces;
@@ -45,13 +51,22 @@ void copy_pieces(const std::vector<at::Tensor>& to, const std::vector<at::Tensor
   }
 }
 
-std::vector<at::Tensor> padding_in(const at::Tensor& flat, const plan::GroupLayout& layout) {
-  std::vector<at::Tensor> padding;
+ChunkPadding padding_in(const at::Tensor& flat, const plan::GroupLayout& layout) {
+  ChunkPadding padding;
+  std::vector<int64_t> elements;
   for (const plan::PaddingBlock& block : plan::padding_blocks(layout)) {
     const int64_t begin = block.first_rank * layout.shard_numel + block.range.begin;
-    padding.push_back(flat.as_strided({block.ranks, block.range.end - block.range.begin},
-                                      {layout.shard_numel, 1}, flat.storage_offset() + begin));
+    const int64_t width = block.range.end - block.range.begin;
+    if (block.ranks * width > kMostListed) {
+      padding.blocks.push_back(flat.as_strided({block.ranks, width}, {layout.shard_numel, 1},
+                                               flat.storage_offset() + begin));
+      continue;
+    }
+    for (int64_t i = 0; i < block.ranks * width; ++i) {
+      elements.push_back(begin + i / width * layout.shard_numel + i % width);
+    }
   }
+  padding.elements = at::tensor(elements, at::kLong).to(flat.device());
   return padding;
 }
 

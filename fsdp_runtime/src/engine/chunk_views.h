@@ -24,7 +24,13 @@ std::vector<at::Tensor> pieces_in(const at::Tensor& flat, const plan::GroupLayou
 /// Copies `from` to `to`, piece by piece.
 void copy_pieces(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
 
-/// The padding in `flat`, [layout.numel()]: [ranks, elements] each.
-std::vector<at::Tensor> padding_in(const at::Tensor& flat, const plan::GroupLayout& layout);
+/// The padding of a layout in chunks: most of it is a few elements behind a chunk.
+struct ChunkPadding {
+  at::Tensor elements;             // int64, [n]: where in [layout.numel()]; of that which is little
+  std::vector<at::Tensor> blocks;  // [ranks, elements] each: views of the rest
+};
+
+/// That in `flat`, [layout.numel()], on whose device `elements` is.
+ChunkPadding padding_in(const at::Tensor& flat, const plan::GroupLayout& layout);
 
 }  // namespace fsdp

@@ -45,7 +45,9 @@ GradientBuffer::GradientBuffer(const ShardStore& store, at::ScalarType dtype, De
   if (delivery_ == Delivery::kAtOnce) {
     padding_ = plan::padding_of(layout);
   } else if (layout.copies_out()) {
-    gaps_ = padding_in(storage_.view(dtype, 0, {layout.numel()}), layout);
+    ChunkPadding padding = padding_in(storage_.view(dtype, 0, {layout.numel()}), layout);
+    gaps_ = std::move(padding.blocks);
+    listed_gaps_ = padding.elements.numel() > 0 ? std::move(padding.elements) : at::Tensor();
   } else {
     for (const plan::Range& gap : plan::padding_of(layout)) {
       gaps_.push_back(storage_.view(dtype, gap.begin, {gap.end - gap.begin}));
@@ -254,6 +256,9 @@ void GradientBuffer::zero_missing(const at::Tensor& flat) {
     }
     if (!missing.empty()) {
       at::_foreach_zero_(missing);
+    }
+    if (listed_gaps_.defined()) {
+      flat.index_fill_(0, listed_gaps_, 0);
     }
     return;
   }

@@ -25,13 +25,13 @@ struct UnshardedGradients {
 /// sum over the backwards since begin(): each parameter's first gradient is copied, unless it has
 /// been produced there, and later ones are added, where the reduce-scatter will read them. Where
 /// parameters are copied out of what is gathered, gradients are copied and added there piece by
-/// piece (FSDP2's chunk_cat).
+/// piece, to where FSDP2's chunk_cat puts them.
 ///
 ///     idle --begin()--> collecting --take() or drop()--> idle
 ///
 /// Where a kernel for each parameter costs more than its work (Delivery::kInBatches), gradients
-/// stay where autograd has put them until write(), which moves all of them at once, and the memory
-/// is not needed before.
+/// stay where autograd has put them until write(), which moves all of them at once (pieces, which
+/// are strided, with a kernel each all the same), and the memory is not needed before.
 ///
 /// Thread: the rank's and autograd's, one at a time. Streams: the current one.
 class GradientBuffer {
@@ -111,7 +111,9 @@ class GradientBuffer {
   std::vector<plan::Range> padding_;  // unless it is zeroed in a batch
   RetargetableStorage storage_;
   std::vector<Param> params_;
-  std::vector<at::Tensor> gaps_;  // views of the padding, if that is zeroed in a batch
+  // Of the padding, if that is zeroed in a batch.
+  std::vector<at::Tensor> gaps_;  // views
+  at::Tensor listed_gaps_;  // further elements of what is reduced; undefined if there are none
   bool is_collecting_ = false;
   at::Tensor in_place_;  // defined while collecting in memory that is not a slot
   SlotLease slot_;
