@@ -54,4 +54,10 @@ GradientBuckets::GradientBuckets(Collectives& comm, const std::vector<NamedParam
   }
 }
 
+bool GradientBuckets::holds(size_t index, const at::Tensor& gradient) const {
+  const at::Tensor& part = gradients_[index];
+  return gradient.is_same(part) || (gradient.const_data_ptr() == part.const_data_ptr() &&
+                                    gradient.strides() == part.strides());
+}
+
 }  // namespace fsdp

@@ -31,6 +31,8 @@ class GradientBuckets {
   /// Where the gradient of parameter `index` is reduced: in its sizes, and its strides if they fill
   /// memory; no view for autograd, so that it can be a `.grad` that optimizers detach in place.
   const at::Tensor& gradient(size_t index) const { return gradients_[index]; }
+  /// Whether `gradient` is that, or another tensor of the same elements.
+  bool holds(size_t index, const at::Tensor& gradient) const;
 
  private:
   std::vector<Bucket> buckets_;

@@ -123,6 +123,24 @@ TEST(ReplicateGradientTest, IsPartOfABucketThatOptimizersCanDetachAndZero) {
   });
 }
 
+TEST(ReplicateGradientTest, ThatIsReplacedIsTakenToTheBucketByTheNextBackward) {
+  run_replicas("local", 2, [](Replica& replica) {
+    DistributedDataParallel ddp(whole_toy(), replica.options());
+    const auto run = [&] { toy_loss(ddp, 1, replica.rank).backward(); };
+    run();  // and the buckets are made anew
+    ddp->zero_grad();
+    run();
+    at::Tensor& gradient = ddp->gain.mutable_grad();
+    const void* const in_bucket = gradient.const_data_ptr();
+    const at::Tensor alone = gradient.clone();
+    ddp->zero_grad();
+    gradient = at::full_like(alone, 3);
+    run();
+    EXPECT_EQ(gradient.const_data_ptr(), in_bucket);
+    EXPECT_TRUE(at::allclose(gradient, alone + 3)) << "with what it had";
+  });
+}
+
 TEST(ReplicateGradientTest, KeepsTheStridesOfItsParameterAndItsDtype) {
   struct Mixed : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) {
