@@ -335,8 +335,8 @@ class FSDP_API FSDPModule {
 /// or on another device than the mesh's group (with an offload_policy: than the CPU), on one whose
 /// gradient would be reduced in a dtype that no group can, on a parameter shared with a unit that
 /// is sharded separately (names both), on a container without forward (torch::nn::ModuleList,
-/// ModuleDict), on a reshard_after_forward that does not divide the number of ranks, and on a limit
-/// below 1. Nothing has changed then.
+/// ModuleDict), on a reshard_after_forward that does not divide the number of ranks, on a limit
+/// below 1, and on what a shard_placement_fn should not give. Nothing has changed then.
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options = {});
 
