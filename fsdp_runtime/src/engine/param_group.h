@@ -37,8 +37,8 @@ struct GroupOptions {
 at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params, const GroupOptions& options);
 
 /// Parameters that are all-gathered and reduce-scattered together (FSDP2's FSDPParamGroup): one
-/// flat range, one shard per rank. With hybrid sharding (HSDP) several sets of ranks divide the
-/// parameters in the same way, and the reduction sums over both.
+/// shard per rank, of one flat range or of a chunk of each. With hybrid sharding (HSDP) several
+/// sets of ranks divide the parameters in the same way, and the reduction sums over both.
 ///
 ///     ShardStore ----all-gather----> GatherBuffer ----> forward and backward
 ///         ^                                                    |

@@ -18,11 +18,13 @@ std::vector<plan::ParamShape> shapes_of(const std::vector<NamedParameter>& param
 
 plan::GroupLayout layout_of(const std::vector<NamedParameter>& params, int64_t ranks,
                             const ShardStoreOptions& options) {
-  const int64_t page_numel =
-      options.page_bytes / static_cast<int64_t>(c10::elementSize(options.compute_dtype));
+  const auto element = static_cast<int64_t>(c10::elementSize(options.compute_dtype));
   if (!params.front().shard_dim) {
-    return plan::make_group_layout(shapes_of(params), ranks, page_numel);
+    return plan::make_group_layout(shapes_of(params), ranks, options.page_bytes / element);
   }
+  // Peers read the one or the other, and which is not known before: see window_dtype().
+  const auto own = static_cast<int64_t>(params.front().tensor.element_size());
+  const int64_t page_numel = options.page_bytes / std::min(element, own);
   std::vector<int64_t> dims;
   for (const NamedParameter& param : params) {
     dims.push_back(param.shard_dim.value());
