@@ -50,8 +50,9 @@ at::Tensor greatest_rows(Collectives& comm, const at::Tensor& rows, const std::s
 }
 
 void check_row(const NamedParameter& param, const int32_t* row, const std::string& modules) {
-  TORCH_CHECK(row[kIdentity] == -row[kNegatedIdentity], "fully_shard: where this rank has parameter ",
-              param.fqn, " of shape ", param.tensor.sizes(), " in ", modules,
+  TORCH_CHECK(row[kIdentity] == -row[kNegatedIdentity],
+              "fully_shard: where this rank has parameter ", param.fqn, " of shape ",
+              param.tensor.sizes(), " in ", modules,
               ", another rank has one of another name or shape; shard the same modules in the same "
               "order on all ranks");
   TORCH_CHECK(row[kDim] == -row[kNegatedDim], "fully_shard: shard_placement_fn gives dimension ",

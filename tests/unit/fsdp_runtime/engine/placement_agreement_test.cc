@@ -34,8 +34,8 @@ TEST(PlacementAgreementTest, AParameterThatRanksDivideAlongDifferentDimensionsIs
   run_ranks(2, [](Rank& rank) {
     const auto module = make_square("second");
     EXPECT_THAT(refusal([&] {
-                  fully_shard(module, {.mesh = rank.mesh,
-                                       .shard_placement_fn = second_along(rank.rank)});
+                  fully_shard(module,
+                              {.mesh = rank.mesh, .shard_placement_fn = second_along(rank.rank)});
                 }),
                 HasSubstr("gives dimension " + std::to_string(rank.rank) +
                           " for parameter second of shape [8, 8] in Square on this rank, and from "
@@ -56,11 +56,10 @@ TEST(PlacementAgreementTest, ThoseThatHoldCopiesDivideAlike) {
                 }),
                 HasSubstr("for parameter second of shape [8, 8] in Square"));
     const int64_t only_one = rank.rank == 3 ? 1 : 0;  // its row tells the other one
-    EXPECT_THAT(
-        refusal([&] {
-          fully_shard(module, {.mesh = mesh, .shard_placement_fn = second_along(only_one)});
-        }),
-        HasSubstr("for parameter second of shape [8, 8] in Square"));
+    EXPECT_THAT(refusal([&] {
+                  fully_shard(module, {.mesh = mesh, .shard_placement_fn = second_along(only_one)});
+                }),
+                HasSubstr("for parameter second of shape [8, 8] in Square"));
   });
 }
 
@@ -89,8 +88,8 @@ TEST(PlacementAgreementTest, IsFoundWithoutTheHelpOfTheBackend) {
                                  std::make_shared<GroupThatCannotTell>(rank.comm));
     const auto module = make_square("second");
     EXPECT_THAT(refusal([&] {
-                  fully_shard(module, {.mesh = rank.mesh,
-                                       .shard_placement_fn = second_along(rank.rank)});
+                  fully_shard(module,
+                              {.mesh = rank.mesh, .shard_placement_fn = second_along(rank.rank)});
                 }),
                 HasSubstr("for parameter second of shape [8, 8] in Square"));
     fully_shard(module, {.mesh = rank.mesh, .shard_placement_fn = second_along(1)});
