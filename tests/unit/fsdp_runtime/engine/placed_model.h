@@ -31,6 +31,17 @@ inline ShardPlacementFn inner_of_down() {
   };
 }
 
+/// Along the last dimension that divides evenly over `ranks`.
+inline ShardPlacementFn last_that_divides(int64_t ranks) {
+  return [ranks](const std::string&, const at::Tensor& parameter) {
+    int64_t dim = parameter.dim() - 1;
+    while (dim > 0 && parameter.size(dim) % ranks != 0) {
+      --dim;
+    }
+    return ShardPlacement{dim};
+  };
+}
+
 inline FullyShardOptions placed(FullyShardOptions options, ShardPlacementFn placement) {
   options.shard_placement_fn = std::move(placement);
   return options;

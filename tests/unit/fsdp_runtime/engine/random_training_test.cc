@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+#include "tests/unit/fsdp_runtime/engine/placed_model.h"
 
 namespace fsdp::testing {
 namespace {
@@ -296,8 +296,10 @@ Sharded make_random(const Rank& rank, const RandomTraining& training) {
     if (training.reshard[number]) {
       chosen.reshard_after_forward = *training.reshard[number];
     }
-    if ((training.seed + number) % 3 == 0) {
-      chosen.shard_placement_fn = shard_on_dim(0);
+    const uint64_t division = (training.seed + number) % 6;
+    if (division < 2) {
+      chosen.shard_placement_fn =
+          division == 0 ? shard_on_dim(0) : last_that_divides(training.ranks / training.replicas);
     }
     return chosen;
   };

@@ -126,9 +126,9 @@ TEST(ShardPlacementTest, RowsOfCopiesAndPartsOfTheParametersHaveThem) {
     const FullyShardOptions parts{.reshard_after_forward = 2};
     expect_same_bits(train(make(rank, placed_toy(), placed(parts, inner_of_down())), rank.rank),
                      train(make(rank, placed_toy(), parts), rank.rank));
-    expect_same_bits(
-        train(make(rank, wide_placed_toy(), placed(parts, inner_of_down())), rank.rank),
-        train(make(rank, wide_placed_toy()), rank.rank));
+    const Sharded wide = make(rank, wide_placed_toy(), placed(parts, inner_of_down()));
+    ASSERT_TRUE(wide.root.state()->groups().front()->store().window());
+    expect_same_bits(train(wide, rank.rank), train(make(rank, wide_placed_toy()), rank.rank));
     rank.mesh = mesh_of(rank.comm, 2);
     expect_same_bits(train(make(rank, placed_toy(), placed({}, inner_of_down())), rank.rank),
                      train(make(rank, placed_toy()), rank.rank));
@@ -152,6 +152,8 @@ TEST(ShardPlacementTest, CustomCollectivesHaveThem) {
   run_ranks(2, [](Rank& rank) {
     for (const ToyConfig& config : {placed_toy(), wide_placed_toy()}) {
       Sharded custom = make(rank, config, {.shard_placement_fn = inner_of_down()});
+      const bool is_wide = config.hidden == wide_placed_toy().hidden;
+      ASSERT_EQ(custom.root.state()->groups().front()->store().window() != nullptr, is_wide);
       for (const FSDPModule& unit : custom.root.units()) {
         unit.set_custom_all_gather(std::make_shared<OwnGather>());
         unit.set_custom_reduce_scatter(std::make_shared<OwnReduction>());
