@@ -137,7 +137,9 @@ struct LargeRoot : torch::nn::Module {
     x = x * table.mean();
     for (const Unit<LookingBlock>& block : blocks) {
       x = block(x);
-      x.register_hook([&block](const at::Tensor&) { block->look(); });
+      if (x.requires_grad()) {
+        x.register_hook([&block](const at::Tensor&) { block->look(); });
+      }
     }
     return x.sum();
   }
@@ -177,6 +179,32 @@ TEST(ReshardWithinTest, TheBudgetHasRoomForTheUnitsAround) {
       EXPECT_LE(most, budget);
       EXPECT_GT(most, 100 * kBlock) << "the root is gathered around the blocks";
     }
+  });
+}
+
+TEST(ReshardWithinTest, TheBudgetHasRoomForWhatIsCopiedOut) {
+  run_ranks(2, [](Rank& rank) {
+    const Unit<LargeRoot> model(std::make_shared<LargeRoot>());
+    const auto mesh = init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"},
+                                       std::make_shared<GroupWithoutWindows>(rank.comm));
+    const FullyShardOptions options{.mesh = mesh, .shard_placement_fn = shard_on_dim(0)};
+    for (const Unit<LookingBlock>& block : model->blocks) {
+      block->register_parameter("bias", at::zeros({16}));
+      block->look = [] {};
+      fully_shard(block.ptr(), options);
+    }
+    const FSDPModule root = fully_shard(model.ptr(), options);
+    // Of the root's one nothing is copied. Of a block: shards of 8 rows and 8 elements, padded to
+    // 192, and 256 and 16 elements, padded to 288, that are copied out of both.
+    constexpr int64_t kGathered = kFloat * 2 * 192;
+    constexpr int64_t kNeeded = kFloat * (100 * 16 * 16 + 288) + kGathered + kGathered;
+    EXPECT_THAT(refusal([&] { reshard_within(root, kNeeded - 1); }),
+                HasSubstr("take " + std::to_string(kNeeded) + " bytes"));
+    const at::NoGradGuard no_grad;
+    for (int step = 0; step < 2; ++step) {  // the second one prefetches
+      model(at::ones({2, 16}));
+    }
+    EXPECT_EQ(runtime_counters(root).slot_bytes, kNeeded);
   });
 }
 
