@@ -1,15 +1,12 @@
 #include "fsdp_runtime/src/comm/single_collectives.h"
 
-#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 
 #include "fsdp_runtime/src/comm/arguments.h"
 #include "fsdp_runtime/src/comm/collective_board.h"
-#include "fsdp_runtime/src/comm/ended_work.h"
 #include "fsdp_runtime/src/comm/worlds.h"
 
 namespace fsdp {
@@ -21,22 +18,6 @@ void copy(at::Tensor& output, const at::Tensor& input) {
     output.copy_(input.view_as(output));
   }
 }
-
-/// What has been launched on the caller's stream. Whoever reads the result there is behind it.
-class OnCallersStream : public Work {
- public:
-  explicit OnCallersStream(c10::Device device) : event_(device.type()) {
-    event_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
-  void wait() override {
-    event_.block(c10::impl::VirtualGuardImpl(event_.device_type()).getStream(event_.device()));
-  }
-  void wait_on_host() override { event_.synchronize(); }
-  bool is_done() override { return event_.query(); }
-
- private:
-  c10::Event event_;
-};
 
 /// Everything is done at once, in the caller.
 class SingleCollectives : public Collectives {
@@ -78,18 +59,6 @@ class SingleCollectives : public Collectives {
     return run_on_lane(std::move(issue), [] {});
   }
   void barrier() override { const OpenCollective open({"barrier", group_text_}); }
-  WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
-    if (device_.is_cpu()) {
-      return Collectives::run_on_lane(std::move(issue), std::move(stage));
-    }
-    return launch_stage(stage, [&](const auto& launch) -> WorkPtr {
-      if (issue.after) {
-        issue.after->wait();
-      }
-      launch();
-      return std::make_shared<OnCallersStream>(device_);
-    });
-  }
   std::shared_ptr<Collectives> split(int64_t) override {
     return std::make_shared<SingleCollectives>(name_, device_, place_);
   }
