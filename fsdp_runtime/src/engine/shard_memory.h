@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// Where a group keeps what lasts, if that is not where it computes: shard, gradient and optimizer
-/// state, by an offload policy. Tensors may outlive it. Thread: any.
+/// Where a group keeps what lasts, if that is not where it computes: shard and gradient, and on a
+/// disk the optimizer's state, by an offload policy. Tensors may outlive it. Thread: any.
 class ShardMemory {
  public:
   virtual ~ShardMemory() = default;

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "fsdp_runtime/src/engine/disk_memory.h"
 
 namespace fsdp {
@@ -114,14 +117,14 @@ WorkPtr ShardStore::copy_to_device(Collectives& comm, const at::Tensor& range,
 }
 
 void ShardStore::wait_for_copies() {
-  if (copy_) {
-    copy_->wait_on_host();
-    copy_.reset();
+  if (const WorkPtr copy = std::exchange(copy_, nullptr)) {
+    copy->wait_on_host();
   }
 }
 
 at::Tensor ShardStore::zeros_beside(int64_t numel, const std::string& content) const {
-  return memory_ ? memory_->zeros(numel, dtype(), content) : at::zeros({numel}, shard_.options());
+  // Page-locked memory is scarce, and what no device copies does without.
+  return is_on_disk() ? memory_->zeros(numel, dtype(), content) : shard_.new_zeros({numel});
 }
 
 LocalShard ShardStore::part_of(const at::Tensor& flat, size_t index) const {

@@ -71,11 +71,12 @@ class ShardStore {
   /// there, in the order of the gather lane. What is returned is not null.
   WorkPtr copy_to_device(Collectives& comm, const at::Tensor& range, const std::string& purpose);
   /// Of an offloaded one: blocks the host until the device has read it, so that it can be written.
-  /// Throws like Work::wait(). No-op otherwise.
+  /// Throws like Work::wait(), once for each copy. No-op otherwise.
   void wait_for_copies();
   /// The memory of an offload policy; null: the shard is where it computes.
   const ShardMemory* memory() const { return memory_.get(); }
-  /// Zeros that are kept as the shard is: [numel] in its dtype. `content`: for errors.
+  /// Zeros that are kept where the shard is, of what no device copies: [numel] in its dtype, never
+  /// page-locked. `content`: for errors.
   at::Tensor zeros_beside(int64_t numel, const std::string& content) const;
   /// Whether the shard, and what is kept as it is, are in files: see release_pages().
   bool is_on_disk() const { return memory_ && memory_->is_on_disk(); }

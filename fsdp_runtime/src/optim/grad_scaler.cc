@@ -9,6 +9,14 @@
 #include "fsdp_runtime/src/optim/scaled_gradients.h"
 
 namespace fsdp {
+namespace {
+
+/// The host may read what is on the CPU at once, so it waits; devices have streams.
+at::Tensor copy_on(const at::Tensor& scalar, c10::Device device) {
+  return scalar.to(device, /*non_blocking=*/!device.is_cpu());
+}
+
+}  // namespace
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)) {
   if (options_.enabled) {
@@ -62,7 +70,7 @@ at::Tensor GradScaler::scale(const at::Tensor& output) {
   }
   TORCH_CHECK(output.defined(), "GradScaler.scale: the output is undefined");
   start_on(output.device());
-  return output * scale_.to(output.device(), /*non_blocking=*/true);
+  return output * copy_on(scale_, output.device());
 }
 
 std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs) {
@@ -81,7 +89,7 @@ void GradScaler::check_started(const char* method) const {
 
 at::Tensor GradScaler::inverse_scale(c10::Device device) const {
   // As Python does: in double, and rounded once.
-  return scale_.to(at::kDouble).reciprocal().to(at::kFloat).to(device, /*non_blocking=*/true);
+  return copy_on(scale_.to(at::kDouble).reciprocal().to(at::kFloat), device);
 }
 
 GradScaler::State& GradScaler::begin_unscale(const void* key) {
@@ -210,7 +218,7 @@ void GradScaler::step(AdamW& optimizer) {
   if (is_scaled && device.is_cpu()) {
     inv_scale = inverse_scale(device).item<float>();
   } else if (is_scaled) {
-    scaling.grad_scale = scale_.to(device, /*non_blocking=*/true);
+    scaling.grad_scale = copy_on(scale_, device);
   }
   optimizer.step(scaling, inv_scale);
   state.stage = Stage::kStepped;
@@ -257,7 +265,7 @@ void GradScaler::update() {
   at::Tensor found;
   for (const auto& [key, state] : states_) {
     if (state.found_inf.defined()) {
-      const at::Tensor here = state.found_inf.to(scale_.device(), /*non_blocking=*/true);
+      const at::Tensor here = copy_on(state.found_inf, scale_.device());
       found = found.defined() ? at::maximum(found, here) : here;
     }
   }

@@ -76,14 +76,14 @@ struct FakeHooks final : at::PrivateUse1HooksInterface {
 
 // What looks at a tensor but not at its memory, though it does not say so by an alias.
 bool is_about_shape(const std::string& name) {
-  static const std::set<std::string> all = {"aten::empty_like",    "aten::zeros_like",
-                                            "aten::ones_like",     "aten::new_empty",
-                                            "aten::new_zeros",     "aten::set_",
-                                            "aten::resize_",       "aten::is_same_size",
-                                            "aten::detach_",       "aten::result_type",
-                                            "aten::size",          "aten::stride",
-                                            "aten::sym_size",      "aten::new_empty_strided",
-                                            "aten::requires_grad_"};
+  static const std::set<std::string> all = {"aten::empty_like",     "aten::zeros_like",
+                                            "aten::ones_like",      "aten::new_empty",
+                                            "aten::new_zeros",      "aten::set_",
+                                            "aten::resize_",        "aten::is_same_size",
+                                            "aten::detach_",        "aten::result_type",
+                                            "aten::size",           "aten::stride",
+                                            "aten::sym_size",       "aten::new_empty_strided",
+                                            "aten::requires_grad_", "aten::set_data"};
   return all.contains(name);
 }
 
@@ -120,8 +120,9 @@ std::string op_of(const std::string& name) { return name.substr(name.rfind(':') 
 
 // What writes an argument without looking at what is there.
 bool overwrites(const std::string& op, const c10::Argument& argument) {
-  static const std::set<std::string> all = {
-      "copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_", "uniform_", "normal_"};
+  static const std::set<std::string> all = {"copy_",       "fill_",          "zero_",
+                                            "index_fill_", "_foreach_copy_", "_foreach_zero_",
+                                            "uniform_",    "normal_"};
   return argument.is_out() || all.contains(op);
 }
 
@@ -140,6 +141,20 @@ bool is_host_copy(const at::RecordFunction& function, const c10::FunctionSchema&
   const c10::IValue* non_blocking = argument_of(function, schema, "non_blocking");
   return schema.name() == "aten::to" && device != nullptr && device->isDevice() &&
          (non_blocking == nullptr || !non_blocking->toBool());
+}
+
+/// The same, which the host goes on beside.
+bool is_unawaited_host_copy(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  const c10::IValue* device = argument_of(function, schema, "device");
+  return schema.name() == "aten::to" && device != nullptr && device->isDevice() &&
+         !is_host_copy(function, schema);
+}
+
+/// Allocates for whoever works on the first argument, though it does not look at that.
+bool is_factory_beside(const std::string& name) {
+  static const std::set<std::string> all = {"aten::empty_like", "aten::zeros_like",
+                                            "aten::new_empty", "aten::new_zeros"};
+  return all.contains(name);
 }
 
 void use_host_copy(const at::Tensor& tensor) {
@@ -181,6 +196,15 @@ struct Operands {
 
 Operands operands_of(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
   Operands operands;
+  if (is_factory_beside(schema.name())) {
+    const at::Tensor& beside = function.inputs()[0].toTensor();
+    // A parameter that is sharded has a shape, and no memory to be asked for.
+    operands.is_some_on_host =
+        beside.has_storage() &&
+        FakeDevice::get().is_on_host(static_cast<const char*>(
+            beside.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()));
+    return operands;
+  }
   for_used_tensors(function, schema, [&](const at::Tensor& tensor, Access) {
     if (const auto [begin, end] = memory_of(tensor); begin != end) {
       const bool is_on_host = FakeDevice::get().is_on_host(begin);
@@ -254,6 +278,8 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& funct
   WatchedMemory::get().is_of_host = running_operators.back();
   if (schema && is_own_call && is_host_copy(function, *schema)) {
     use_host_copy(function.inputs()[0].toTensor());
+  } else if (schema && is_own_call && is_unawaited_host_copy(function, *schema)) {
+    FakeDevice::get().count_operator("to without a wait");
   } else if (schema) {
     run_operator(function, *schema, operands);
   }
@@ -424,6 +450,10 @@ void FakeDevice::allocate(const char* begin, const char* end) {
 bool FakeDevice::is_on_host(const char* begin) const {
   const auto behind = on_host_.upper_bound(begin);
   return behind != on_host_.begin() && begin < std::prev(behind)->second.end;
+}
+
+bool FakeDevice::is_pinned(const char* begin) const {
+  return is_on_host(begin) && std::prev(on_host_.upper_bound(begin))->second.is_pinned;
 }
 
 void FakeDevice::mark_on_host(const char* begin, const char* end, bool is_pinned) {

@@ -72,7 +72,8 @@ class FakeDevice {
   const std::set<Wait>& waits() const { return waits_; }
 
   const std::map<Race, int>& races() const { return races_; }
-  /// Calls of an operator, by others too.
+  /// Calls of an operator, by others too. "to without a wait": copies to a device that are not
+  /// waited for. As this device is the CPU, the host might read them before they are there.
   int count(const std::string& name) const;
   /// How often the host has waited for the device, or read from it.
   int host_waits() const { return host_waits_; }
@@ -102,6 +103,8 @@ class FakeDevice {
            Access access);
   void allocate(const char* begin, const char* end);
   bool is_on_host(const char* begin) const;
+  /// Of the host, page-locked.
+  bool is_pinned(const char* begin) const;
   /// `is_pinned`: its allocator waits for copies in flight before it gives the memory to others.
   void mark_on_host(const char* begin, const char* end, bool is_pinned);
   /// So is what has not been used yet and `begin` is in.

@@ -1,10 +1,14 @@
 // What orders copies between the host and a device, with CPUOffloadPolicy: the host's waits, on a
 // fake device. Nothing else does, so each is a race if it is left out.
 
+#include <fsdp/grad_scaler.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/streams/training_case.h"
@@ -57,6 +61,13 @@ TEST_F(OffloadOrderTest, HostOwnsShardsGradientsAndOptimizerState) {
   expect_on_host(setup.root.sharded_gradients());
   expect_on_host(optimizer.exp_avg());
   expect_on_host(optimizer.exp_avg_sq());
+  const auto is_pinned = [this](const std::vector<LocalShard>& parts) {
+    return device_.is_pinned(static_cast<const char*>(parts.front().local.const_data_ptr()));
+  };
+  EXPECT_TRUE(is_pinned(setup.root.sharded_parameters()));
+  EXPECT_TRUE(is_pinned(setup.root.sharded_gradients()));
+  EXPECT_FALSE(is_pinned(optimizer.exp_avg()));  // the device never sees them
+  EXPECT_FALSE(is_pinned(optimizer.exp_avg_sq()));
   setup.root.unshard();
   EXPECT_FALSE(
       device_.is_on_host(static_cast<const char*>(setup.model->embedding.const_data_ptr())));
@@ -98,6 +109,49 @@ void train_and_step(const Case& test_case, FakeDevice& device) {
   forward_and_backward(test_case, setup, 0);
   device.set_phase("the optimizer");
   optimizers.front()->step();
+}
+
+// The scale is the device's, and the host divides by it.
+TEST_F(OffloadOrderTest, HostReadsTheScaleWhenItHasArrived) {
+  const Case test_case = offloaded({at::kHalf, at::kHalf, std::nullopt});
+  Sharded setup = sharded_for(test_case);
+  AdamW optimizer(setup.root, {});
+  GradScaler scaler({.init_scale = 8});
+  for (const bool unscales : {false, true}) {
+    device_.set_phase("forward");
+    const at::Tensor scaled = scaler.scale(loss(setup.model, 0, 0));
+    device_.set_phase("backward");
+    scaled.backward();
+    device_.set_phase("the optimizer");
+    if (unscales) {
+      scaler.unscale_(optimizer);
+    }
+    scaler.step(optimizer);
+    scaler.update();
+    optimizer.zero_grad();
+  }
+  EXPECT_EQ(device_.text_of_races(), "");
+  EXPECT_EQ(device_.count("to without a wait"), 0);
+}
+
+/// A group of the user's, with no lanes.
+struct WithoutLanes : FakeCollectives {
+  using FakeCollectives::FakeCollectives;
+  c10::Device device() const override { return FakeDevice::device(); }
+  WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
+    return Collectives::run_on_lane(std::move(issue), std::move(stage));
+  }
+};
+
+TEST_F(OffloadOrderTest, HostWaitsForAStageOfAGroupWithoutLanes) {
+  WithoutLanes group(2);
+  const at::Tensor tensor = at::zeros({4});
+  const WorkPtr work = group.run_on_lane(Lane::kReduce, [&] { tensor.add_(1); });
+  EXPECT_EQ(device_.host_waits(), 0);
+  work->wait();
+  EXPECT_EQ(device_.host_waits(), 0);
+  work->wait_on_host();
+  EXPECT_EQ(device_.host_waits(), 1);
 }
 
 TEST_F(OffloadOrderTest, HostWritesShardsWhenTheDeviceHasReadThem) {
