@@ -129,8 +129,9 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
   for (const std::vector<NamedParameter>& kind : kinds) {
     groups.push_back(std::make_shared<ParamGroup>(kind, options_of(kind)));
   }
+  // When nothing can fail any more: on a disk there may be no room.
   for (size_t i = 0; i < groups.size(); ++i) {
-    groups[i]->retarget(kinds[i]);  // when nothing can fail any more: on a disk there may be no room
+    groups[i]->retarget(kinds[i]);
   }
   return groups;
 }

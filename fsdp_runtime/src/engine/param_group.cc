@@ -61,7 +61,6 @@ ParamGroup::ParamGroup(const std::vector<NamedParameter>& params, const GroupOpt
   if (store_.is_on_disk() && params.front().tensor.requires_grad()) {
     reducer_.memory();  // a full disk is an error now, and not in the first backward
   }
-  retarget(params);
 }
 
 ParamGroup::~ParamGroup() {

@@ -51,13 +51,16 @@ at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params, const Gro
 /// hooks refer to it.
 class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
  public:
-  /// `params`: as for ShardStore. The module's own parameter tensors become views of the gather
-  /// buffer; what they held is freed but for this rank's shard.
+  /// `params`: as for ShardStore. They stay what they are, until retarget().
   ParamGroup(const std::vector<NamedParameter>& params, const GroupOptions& options);
   ~ParamGroup();
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
 
+  /// The module's own parameter tensors, `params` as before, become views of the gather buffer;
+  /// what they held is freed but for this rank's shard. To be called once, ahead of everything
+  /// else.
+  void retarget(const std::vector<NamedParameter>& params);
   /// TORCH_CHECK if gathered, wholly or in part, or with gradients in slots.
   void check_unused() const;
   /// Only while unused.
@@ -180,7 +183,6 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
     ParameterSeal seal;
   };
 
-  void retarget(const std::vector<NamedParameter>& params);
   /// The output of an all-gather in the parameters' own dtype, [layout.numel()].
   at::Tensor all_gather_copy() const;
   void close_seals();
