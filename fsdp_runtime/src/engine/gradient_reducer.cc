@@ -310,6 +310,15 @@ void GradientReducer::finish() {
   output_slot_.reset();
   custom_output_.reset();
   input_slot_.reset();
+  if (!arrival_ || store_.memory()->is_pinned()) {
+    return;
+  }
+  try {
+    arrive();  // the host has waited for the copy as it was issued, and memory is scarce
+  } catch (...) {
+    work_.fail(std::current_exception());  // as those of the lane, it is thrown each time
+    throw;
+  }
 }
 
 at::Tensor GradientReducer::memory_of_policy() const {
@@ -326,16 +335,21 @@ at::Tensor GradientReducer::memory_to_arrive_in() {
 }
 
 void GradientReducer::arrive() {
-  if (!arrival_) {
+  const WorkPtr arrival = std::exchange(arrival_, nullptr);
+  if (!arrival) {
     return;
   }
-  arrival_->wait_on_host();
-  arrival_.reset();
-  if (added_.defined() && hook_error() == nullptr) {
-    at::NoGradGuard no_grad;
-    gradient_.add_(added_);
+  const at::Tensor added = std::exchange(added_, at::Tensor());
+  try {
+    arrival->wait_on_host();
+  } catch (...) {
+    has_gradient_ = false;  // what has been missed is told once
+    throw;
   }
-  added_.reset();
+  if (added.defined() && hook_error() == nullptr) {
+    at::NoGradGuard no_grad;
+    gradient_.add_(added);
+  }
   release_pages(gradient_);
 }
 

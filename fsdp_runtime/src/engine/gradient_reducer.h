@@ -57,7 +57,8 @@ struct ReductionOptions {
 ///     write           gradient = output, or += output    with the cast; unless it is the output
 ///
 /// An offloaded gradient is written by a copy to the host, which arrive() waits for, and adds to
-/// the gradient what has been copied beside it.
+/// the gradient what has been copied beside it. In memory that is not page-locked it has arrived
+/// when the reduction has finished.
 ///
 /// If addition is all that would follow the reduce-scatter, and the backend can, that adds to the
 /// gradient at once, and there is neither output nor a write.
@@ -126,7 +127,7 @@ class GradientReducer {
   /// has thrown. Throws like Work::wait(), each time.
   void finish();
   /// Behind finish(): blocks the host until the gradient of an offloaded shard has arrived, so that
-  /// it can be read. Throws like Work::wait(). No-op otherwise.
+  /// it can be read. Throws like Work::wait(), once: there is no gradient then. No-op otherwise.
   void arrive();
   /// What the hook has thrown in the reduction that finish() has ended; null if nothing.
   std::exception_ptr hook_error() const { return hook_result_ ? hook_result_->error : nullptr; }
