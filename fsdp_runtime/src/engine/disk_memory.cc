@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -10,9 +11,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 namespace fsdp {
@@ -37,10 +40,18 @@ int open_without_name(const std::string& folder) {
   return file;
 }
 
+/// What ranges of a file have in common.
+struct OpenFile {
+  const std::string folder;
+  const int descriptor = -1;
+  const ::pid_t process = ::getpid();  // a fork shares the blocks, and is not to free them
+  std::atomic<int> write_error{0};     // errno; its pages are given back no more
+};
+
 /// What is mapped of a file.
 struct Mapping {
   const char* end = nullptr;
-  int descriptor = -1;
+  OpenFile* file = nullptr;
   int64_t offset = 0;  // in the file
 };
 
@@ -88,7 +99,7 @@ class Mappings {
 struct Pages {
   char* begin = nullptr;
   int64_t bytes = 0;
-  int descriptor = -1;
+  OpenFile* file = nullptr;
   int64_t offset = 0;
 };
 
@@ -108,8 +119,32 @@ std::optional<Pages> pages_of(const at::Tensor& part) {
   if (first >= end) {
     return std::nullopt;
   }
-  return Pages{const_cast<char*>(begin) + (first - mapping->offset), end - first,
-               mapping->descriptor, first};
+  return Pages{const_cast<char*>(begin) + (first - mapping->offset), end - first, mapping->file,
+               first};
+}
+
+/// sync_file_range() of `pages`. Where a file system or a sandbox lacks the call, it does nothing,
+/// and the kernel writes when it likes.
+void write_out(const Pages& pages, unsigned flags) {
+  OpenFile& file = *pages.file;
+  if (::sync_file_range(file.descriptor, pages.offset, pages.bytes, flags) != 0 &&
+      errno != ENOSYS && errno != ESPIPE && errno != EOPNOTSUPP && errno != EINVAL &&
+      errno != EPERM) {
+    file.write_error = errno;
+  }
+  // Linux takes pages for clean that it has failed to write: without them the old values would be
+  // read. It says so once, of any range of the file.
+  TORCH_CHECK(file.write_error == 0, "offload: writing to a file in folder ", file.folder,
+              " has failed: ", std::strerror(file.write_error),
+              "; parameters or optimizer states of this rank may be lost: end the job, and resume "
+              "from a checkpoint with another folder, or when the disk is sound and has room");
+}
+
+/// Of a file, up to the process's limit; the kernel would send a signal.
+bool is_beyond_limit(int64_t end) {
+  struct rlimit limit {};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+         static_cast<rlim_t>(end) > limit.rlim_cur;
 }
 
 }  // namespace
@@ -117,12 +152,14 @@ std::optional<Pages> pages_of(const at::Tensor& part) {
 /// A file that grows with each range that is mapped of it. Thread: any.
 class DiskFile {
  public:
-  /// That of the process in `folder`.
+  /// That of the process in `folder`, however that is spelt.
   static std::shared_ptr<DiskFile> in(const std::string& folder) {
     static auto* mutex = new std::mutex;
-    static auto* files = new std::map<std::string, std::weak_ptr<DiskFile>>;
+    static auto* files = new std::map<std::pair<::pid_t, std::string>, std::weak_ptr<DiskFile>>;
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::canonical(folder, error);
     const std::lock_guard<std::mutex> lock(*mutex);
-    std::weak_ptr<DiskFile>& known = (*files)[folder];
+    std::weak_ptr<DiskFile>& known = (*files)[{::getpid(), error ? folder : path.string()}];
     std::shared_ptr<DiskFile> file = known.lock();
     if (!file) {
       file = std::make_shared<DiskFile>(folder);
@@ -132,60 +169,69 @@ class DiskFile {
   }
 
   explicit DiskFile(const std::string& folder)
-      : folder_(folder), descriptor_(open_without_name(folder)) {}
-  ~DiskFile() { ::close(descriptor_); }
+      : file_{.folder = folder, .descriptor = open_without_name(folder)} {}
+  ~DiskFile() { ::close(file_.descriptor); }
   DiskFile(const DiskFile&) = delete;
   DiskFile& operator=(const DiskFile&) = delete;
 
   /// Zeros. `bytes` are whole pages.
   void* map(int64_t bytes, const std::string& content) {
+    TORCH_CHECK(is_own(), "offload: ", content, " in folder ", file_.folder,
+                ": this process is a fork of the one that has sharded the module, and would share "
+                "the memory with it; shard the module in the process that trains it");
     const std::lock_guard<std::mutex> lock(mutex_);
     const int64_t offset = end_;
     allocate(offset, bytes, content);
     void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
-                        descriptor_, offset);
+                        file_.descriptor, offset);
     if (data == MAP_FAILED) {
       const int error = errno;
       free_blocks(offset, bytes);
-      TORCH_CHECK(false, "offload: ", content, ", ", bytes, " bytes of a file in folder ", folder_,
-                  ", cannot be mapped into memory: ", std::strerror(error),
+      TORCH_CHECK(false, "offload: ", content, ", ", bytes, " bytes of a file in folder ",
+                  file_.folder, ", cannot be mapped into memory: ", std::strerror(error),
                   "; look at the process's limit of address space (ulimit -v)");
     }
     end_ = offset + bytes;
     const auto* begin = static_cast<const char*>(data);
-    Mappings::get().add(begin, {begin + bytes, descriptor_, offset});
+    Mappings::get().add(begin, {begin + bytes, &file_, offset});
     return data;
   }
 
   void unmap(void* data, int64_t bytes) {
     const Mapping mapping = Mappings::get().take(static_cast<const char*>(data));
     ::munmap(data, static_cast<size_t>(bytes));
-    free_blocks(mapping.offset, bytes);
+    if (is_own()) {
+      free_blocks(mapping.offset, bytes);
+    }
   }
 
  private:
+  bool is_own() const { return file_.process == ::getpid(); }
+
   void allocate(int64_t offset, int64_t bytes, const std::string& content) const {
     struct statvfs disk {};
-    const bool is_known = ::fstatvfs(descriptor_, &disk) == 0;
+    // Some file systems do not know how large they are.
+    const bool is_known = ::fstatvfs(file_.descriptor, &disk) == 0 && disk.f_blocks > 0;
     const auto room = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
-    int error = is_known && room < bytes ? ENOSPC : EINTR;
+    int error = is_beyond_limit(offset + bytes) ? EFBIG : is_known && room < bytes ? ENOSPC : EINTR;
     while (error == EINTR) {
-      error = ::posix_fallocate(descriptor_, offset, bytes);
+      error = ::posix_fallocate(file_.descriptor, offset, bytes);
     }
     if (error != 0) {
       free_blocks(offset, bytes);
     }
-    TORCH_CHECK(error == 0, "offload: no room for ", content, " in folder ", folder_, ": ", bytes,
-                " bytes wanted, ", is_known ? std::to_string(room) : "unknown", " free (",
-                std::strerror(error),
-                "); make room there, or give DiskOffloadPolicy another folder");
+    TORCH_CHECK(
+        error == 0, "offload: no room for ", content, " in folder ", file_.folder, ": ", bytes,
+        " bytes wanted, ", is_known ? std::to_string(room) : "unknown", " free (",
+        std::strerror(error), "); ",
+        error == EFBIG ? "raise the process's limit of file sizes (ulimit -f)" : "make room there",
+        ", or give DiskOffloadPolicy another folder");
   }
   void free_blocks(int64_t offset, int64_t bytes) const {
-    ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+    ::fallocate(file_.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
   }
 
-  const std::string folder_;
-  const int descriptor_;
+  OpenFile file_;
   std::mutex mutex_;
   int64_t end_ = 0;  // guarded by mutex_: of what has ever been mapped
 };
@@ -209,21 +255,19 @@ bool is_on_disk(const at::Tensor& tensor) {
          Mappings::get().find(static_cast<const char*>(tensor.const_data_ptr())).has_value();
 }
 
-// What fails below, as on a file system that lacks the call, leaves pages in memory and no more.
-
 void begin_to_release(const at::Tensor& part) {
   if (const std::optional<Pages> pages = pages_of(part)) {
-    ::sync_file_range(pages->descriptor, pages->offset, pages->bytes, SYNC_FILE_RANGE_WRITE);
+    write_out(*pages, SYNC_FILE_RANGE_WRITE);
   }
 }
 
 void release_pages(const at::Tensor& part) {
   if (const std::optional<Pages> pages = pages_of(part)) {
-    ::sync_file_range(
-        pages->descriptor, pages->offset, pages->bytes,
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    write_out(*pages,
+              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    // What fails here leaves pages in memory and no more.
     ::madvise(pages->begin, static_cast<size_t>(pages->bytes), MADV_DONTNEED);
-    ::posix_fadvise(pages->descriptor, pages->offset, pages->bytes, POSIX_FADV_DONTNEED);
+    ::posix_fadvise(pages->file->descriptor, pages->offset, pages->bytes, POSIX_FADV_DONTNEED);
   }
 }
 
