@@ -1,8 +1,8 @@
 // A model that is larger than the memory that a rank may use: made without memory, trained with
 // AdamW and saved. What "the model" is: parameters, gradients and AdamW's state, 16 bytes for each
 // parameter in float32. Measured is the proportional set size (PSS), in which memory that ranks
-// share counts once, in equal parts: the most of it at any time beyond what a rank has that has
-// trained one of the blocks alone.
+// share counts once, in equal parts, but for the files of libraries: the most of it at any time
+// beyond what a rank has that has trained one of the blocks alone.
 
 #include <fsdp/clip_grad.h>
 #include <fsdp/device_mesh.h>
@@ -36,6 +36,7 @@
 
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 #include "tests/unit/fsdp_runtime/engine/rank_processes.h"
+#include "tests/unit/fsdp_runtime/offload/mapped_pages.h"
 
 namespace fsdp::testing {
 namespace {
@@ -47,30 +48,43 @@ constexpr int64_t kModelBytes = 16 * kBlocks * (kWidth * kWidth + kWidth);
 
 /// Bytes.
 struct Pss {
-  int64_t all = 0;
   int64_t of_nothing = 0;  // anonymous
-  int64_t of_files = 0;
+  int64_t of_offload = 0;  // files of that; not those of libraries, which other processes map
   int64_t of_shared_memory = 0;
+  int64_t all() const { return of_nothing + of_offload + of_shared_memory; }
 };
+
+/// Of offload's files, which nobody else maps.
+int64_t bytes_of_offload() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  int64_t bytes = 0;
+  while (std::getline(maps, line)) {  // "7f10000-7f20000 rw-s ... /folder/fsdp-offload-..."
+    if (line.find("/fsdp-offload-") != std::string::npos) {
+      size_t length = 0;
+      const uintptr_t begin = std::stoull(line, &length, 16);
+      bytes += bytes_in_page_table(begin, std::stoull(line.substr(length + 1), nullptr, 16));
+    }
+  }
+  return bytes;
+}
 
 Pss pss_now() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   std::string line;
-  Pss pss;
+  Pss pss{.of_offload = bytes_of_offload()};
   while (std::getline(rollup, line)) {
     std::istringstream words(line);
     std::string name;
     int64_t kilobytes = 0;
     if (words >> name >> kilobytes) {
       const int64_t bytes = kilobytes * 1024;
-      (name == "Pss:"         ? pss.all
-       : name == "Pss_Anon:"  ? pss.of_nothing
-       : name == "Pss_File:"  ? pss.of_files
+      (name == "Pss_Anon:"    ? pss.of_nothing
        : name == "Pss_Shmem:" ? pss.of_shared_memory
                               : kilobytes) = bytes;
     }
   }
-  TORCH_CHECK(pss.all > 0, "no Pss in /proc/self/smaps_rollup");
+  TORCH_CHECK(pss.of_nothing > 0, "no Pss_Anon in /proc/self/smaps_rollup");
   return pss;
 }
 
@@ -92,7 +106,7 @@ class PeakPss {
   void look() {
     const Pss now = pss_now();
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (now.all > most_.all) {
+    if (now.all() > most_.all()) {
       most_ = now;
     }
   }
@@ -204,8 +218,8 @@ std::string run_rank(const Course& course, int64_t rank, int port, const std::st
   const Pss most = peak.end();
   world->barrier();
   std::ostringstream text;
-  text << most.all - before.all << " more bytes: " << most.of_nothing - before.of_nothing
-       << " of nothing, " << most.of_files - before.of_files << " of files, "
+  text << most.all() - before.all() << " more bytes: " << most.of_nothing - before.of_nothing
+       << " of nothing, " << most.of_offload - before.of_offload << " of offload's files, "
        << most.of_shared_memory - before.of_shared_memory << " shared";
   return text.str();
 }

@@ -3,6 +3,7 @@
 // the copies is in the tests of streams.
 
 #include <fsdp/clip_grad.h>
+#include <fsdp/custom_comm.h>
 #include <fsdp/grad_scaler.h>
 #include <fsdp/optim.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
@@ -26,11 +28,15 @@ struct Course {
   int64_t ranks = 2;
   int64_t replicas = 1;
   int64_t micro_batches = 1;
-  bool reduces_each = false;     // of the micro batches; else the last one alone
-  bool reduces_in_rows = false;  // all but the last one
+  bool reduces_each = false;      // of the micro batches; else the last one alone
+  bool reduces_in_rows = false;   // all but the last one
+  bool puts_off_the_end = false;  // of each backward but the last
   bool has_torch_optimizer = false;
   bool is_scaled = false;
+  bool steps_in_backward = false;
   bool skips_a_block = false;
+  bool evaluates = false;  // ahead of each step
+  bool has_custom_gather = false;
   bool is_on_a_device = false;
 };
 
@@ -43,11 +49,18 @@ void accumulate(const Course& course, const Rank& rank, Sharded& setup, GradScal
     const bool is_last = micro + 1 == course.micro_batches;
     setup.root.set_requires_gradient_sync(is_last || course.reduces_each);
     setup.root.set_requires_all_reduce(is_last || !course.reduces_in_rows);
+    setup.root.set_is_last_backward(is_last || !course.puts_off_the_end);
     scaler.scale(loss(setup.model, step * course.micro_batches + micro, rank.rank)).backward();
   }
 }
 
-Sharded model_of(const Course& course, Rank& rank, const OffloadPolicy& policy) {
+struct GatherInOwnMemory : AllGather {
+  WorkPtr run(at::Tensor output, at::Tensor input, Collectives& group, Issue issue) override {
+    return group.all_gather_into(output, input, std::move(issue));
+  }
+};
+
+Sharded sharded_model_of(const Course& course, Rank& rank, const OffloadPolicy& policy) {
   FullyShardOptions options = course.options;
   options.offload_policy = policy;
   if (course.replicas == 1) {
@@ -57,14 +70,61 @@ Sharded model_of(const Course& course, Rank& rank, const OffloadPolicy& policy) 
                                : make_hybrid(rank, course.replicas, options);
 }
 
+Sharded model_of(const Course& course, Rank& rank, const OffloadPolicy& policy) {
+  Sharded setup = sharded_model_of(course, rank, policy);
+  if (course.has_custom_gather) {
+    for (const FSDPModule& unit : setup.root.units()) {
+      unit.set_custom_all_gather(std::make_shared<GatherInOwnMemory>());
+    }
+  }
+  return setup;
+}
+
+void add_parameters(const FSDPModule& root, Tensors& to) {
+  for (const LocalShard& shard : root.sharded_parameters()) {
+    to[shard.fqn] = root.full_parameter(shard.fqn);
+  }
+}
+
+/// The loss, without a graph.
+at::Tensor evaluation(const Rank& rank, Sharded& setup, int64_t step) {
+  const at::NoGradGuard no_grad;
+  setup.model->eval();
+  at::Tensor result = loss(setup.model, step, rank.rank);
+  setup.model->train();
+  return result;
+}
+
+/// As train(), with the losses instead of the norms, which nobody knows.
+Tensors train_in_backward(const Course& course, Rank& rank, const OffloadPolicy& policy) {
+  Sharded setup = model_of(course, rank, policy);
+  const auto adamw = std::make_shared<AdamW>(setup.root, AdamWOptions{.lr = 1e-2});
+  apply_optimizer_in_backward(adamw);
+  Tensors results;
+  for (int64_t step = 0; step < 4; ++step) {
+    const at::Tensor result = loss(setup.model, step, rank.rank);
+    result.backward();
+    results["norm" + std::to_string(step)] = result.detach();
+  }
+  EXPECT_EQ(adamw->step_count(), 4);
+  add_parameters(setup.root, results);
+  return results;
+}
+
 /// The whole parameters after some steps, and the norms of their gradients.
 Tensors train(const Course& course, Rank& rank, const OffloadPolicy& policy) {
+  if (course.steps_in_backward) {
+    return train_in_backward(course, rank, policy);
+  }
   Sharded setup = model_of(course, rank, policy);
   AdamW adamw(setup.root, {.lr = 1e-2});
   torch::optim::SGD sgd(setup.root.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   GradScaler scaler({.init_scale = 1024, .growth_interval = 2, .enabled = course.is_scaled});
   Tensors results;
   for (int64_t step = 0; step < 4; ++step) {
+    if (course.evaluates) {
+      results["evaluation" + std::to_string(step)] = evaluation(rank, setup, step);
+    }
     accumulate(course, rank, setup, scaler, step);
     if (course.has_torch_optimizer) {
       scaler.unscale_(sgd);
@@ -80,9 +140,7 @@ Tensors train(const Course& course, Rank& rank, const OffloadPolicy& policy) {
     }
     adamw.zero_grad();
   }
-  for (const LocalShard& shard : setup.root.sharded_parameters()) {
-    results[shard.fqn] = setup.root.full_parameter(shard.fqn);
-  }
+  add_parameters(setup.root, results);
   return results;
 }
 
@@ -151,6 +209,19 @@ std::vector<Course> courses() {
   all.push_back({.name = "replicas_alone", .replicas = 2});
   all.push_back({.name = "part_of_parameters_is_kept", .ranks = 4});
   all.back().options.reshard_after_forward = 2;
+  all.push_back({.name = "put_off_reductions",
+                 .micro_batches = 3,
+                 .reduces_each = true,
+                 .puts_off_the_end = true});
+  all.push_back({.name = "steps_in_backward", .steps_in_backward = true});
+  all.push_back({.name = "rows_of_parameters", .micro_batches = 2, .reduces_each = true});
+  all.back().options.shard_placement_fn = shard_on_dim(0);
+  all.push_back({.name = "rows_in_bfloat16_gathered_by_the_user", .has_custom_gather = true});
+  all.back().options.shard_placement_fn = shard_on_dim(0);
+  all.back().options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
+  all.push_back({.name = "gathered_by_the_user", .has_custom_gather = true});
+  all.push_back({.name = "evaluates_in_full_precision", .evaluates = true});
+  all.back().options.mp_policy = {.param_dtype = at::kBFloat16, .full_precision_in_eval = true};
   return all;
 }
 
