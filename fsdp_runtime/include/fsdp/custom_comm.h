@@ -28,8 +28,10 @@ class FSDP_API AllGather {
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype, c10::Device device);
   /// Issues what Collectives::all_gather_into() does. `output`: what allocate() has returned, of
   /// `group.size()` parts. `input`: this rank's part, [numel / group.size()], which may be its
-  /// range of `output`. On a device behind the current stream. Returns the work in flight, not
-  /// null, which all wait for before they read `output`; a failure comes from its wait().
+  /// range of `output`. On a device behind the current stream, which with an offload policy waits
+  /// for the copy of this rank's part to the device, and with it compute. Returns the work in
+  /// flight, not null, which all wait for before they read `output`; a failure comes from its
+  /// wait().
   virtual WorkPtr run(at::Tensor output, at::Tensor input, Collectives& group, Issue issue) = 0;
 };
 

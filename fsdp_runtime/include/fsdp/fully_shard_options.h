@@ -57,14 +57,22 @@ struct FSDP_API MixedPrecisionPolicy {
 /// host's memory, and the optimizer's step runs on the CPU. A gather copies this rank's shard to
 /// the device first, on the gather lane's stream, and a reduction copies its result to the host
 /// behind it, on the reduce lane's. Backward ends when all gradients have arrived, which the host
-/// waits for. A gradient that is added to is added on the host.
+/// waits for. A gradient that is added to is added on the host, at the end of the backward; what
+/// has arrived lies beside it until then, and that memory is kept for the next time: 12 bytes of
+/// page-locked memory for each float32 of a shard, or 8 if each step reduces once. LibTorch rounds
+/// each block of such memory, which the shard and the gradient of a unit are, up to a power of two.
+/// The optimizer's state is not page-locked. After a backward that threw, ask the handle
+/// (sharded_gradients(), zero_grad()) before `.grad` of its parameters is used: copies may be in
+/// flight.
 ///
 /// Parameters, or unmaterialized ones, are on the CPU when the module is sharded; its buffers are
 /// moved to the mesh's device, where forward runs. Shards and gradients, as handles give them, are
 /// on the CPU. On a mesh of the CPU there is nothing to copy, and the policy is without effect.
 struct FSDP_API CPUOffloadPolicy {
   /// Page-locked memory, which the device copies without the host's help, beside compute. false:
-  /// such memory is scarce here, and the host waits for copies of gradients.
+  /// such memory is scarce here, and the host waits for copies: for those of gradients, which are
+  /// added as they arrive, and in each gather for that of the shard, behind the gathers that have
+  /// been issued before, so that gathers ahead block the host.
   bool pin_memory = true;
 };
 
@@ -75,12 +83,21 @@ struct FSDP_API CPUOffloadPolicy {
 /// memory are the units that are gathered, and their gradients until these are reduced. Optimizers
 /// of torch::optim keep their own state in memory.
 ///
-/// The space is allocated when the module is sharded, and when AdamW is made. Files have no name
-/// once they are open, so that nothing is left behind however the process ends. Ranks do not read
-/// each other's shards in place: they gather by copies. On a device copies block the host.
+/// The space is allocated when the module is sharded (for gradients of what is frozen then, with
+/// the first of them), and when AdamW is made. On ext4 and xfs it is the process's from then on. A
+/// file system or volume that writes elsewhere what has been written before (btrfs, ZFS, NFS, thin
+/// or compressed volumes) may have no room for that later, and the kernel ends the process with
+/// SIGBUS; so it does on any if the disk cannot be read. Files have no name once they are open, so
+/// that nothing is left behind however the process ends. Ranks do not read each other's shards in
+/// place: they gather by copies. On a device copies block the host. A fork of the process can read
+/// the shards, but not train. What optimizers of torch::optim and the program itself write is
+/// written out behind the next use.
 ///
 /// Errors, of fully_shard() and AdamW: c10::Error with what the file was for, the folder, and the
-/// bytes that were wanted and are free, if there is no room; and if a file cannot be made there.
+/// bytes that were wanted and are free, if there is no room, or the process's limit of file sizes
+/// is below that; and if a file cannot be made there. Of every use: c10::Error if the disk has
+/// failed to write, from then on; parameters may have been lost, and the job is to be resumed from
+/// a checkpoint.
 struct FSDP_API DiskOffloadPolicy {
   /// An existing folder of a local disk, which ranks may share. One in memory (tmpfs) saves none.
   std::string folder;
