@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <numeric>
+#include <utility>
 
 namespace fsdp {
 namespace {
@@ -16,6 +17,15 @@ bool has_dropped(ParamGroup& group) {
   return false;
 }
 
+void add_gradient(const ParamGroup& group, at::Tensor gradient, GradientsByType& to) {
+  const c10::Device device = to.empty() ? gradient.device() : to.begin()->second.front().device();
+  TORCH_CHECK(gradient.device() == device, "the gradient of ", group.store().fqn(0), " is on ",
+              gradient.device(), ", those of other units are on ", device,
+              ", and they cannot be looked at together; give an offload_policy to all units below "
+              "the root or to none, or handle them by their own handles");
+  to[gradient.scalar_type()].push_back(std::move(gradient));
+}
+
 }  // namespace
 
 void add_gradients(ParamGroup& group, GradientsByType& to) {
@@ -25,7 +35,7 @@ void add_gradients(ParamGroup& group, GradientsByType& to) {
     return;
   }
   if (!has_dropped(group)) {
-    to[gradient.scalar_type()].push_back(gradient);
+    add_gradient(group, gradient, to);
     return;
   }
   std::vector<size_t> all(group.size());
@@ -38,7 +48,7 @@ void add_gradients_of(ParamGroup& group, const std::vector<size_t>& indices, Gra
   const at::Tensor gradient = group.gradient();
   for (const size_t index : indices) {
     if (group.has_gradient(index)) {
-      to[gradient.scalar_type()].push_back(group.store().part_of(gradient, index).local);
+      add_gradient(group, group.store().part_of(gradient, index).local, to);
     }
   }
 }

@@ -33,6 +33,7 @@ void use_in_portions(const std::vector<at::Tensor>& gradients, Use use) {
 
 /// Adds this rank's part of the group's gradients, flat: whole, or in parts if an optimizer has
 /// dropped some of them. Waits until they have arrived; throws like ParamGroup::settle_gradient().
+/// Errors: TORCH_CHECK if others in `to` are on another device.
 void add_gradients(ParamGroup& group, GradientsByType& to);
 /// The same of these parameters, each by itself: empty ones too, so that all ranks add as many.
 void add_gradients_of(ParamGroup& group, const std::vector<size_t>& indices, GradientsByType& to);
