@@ -19,6 +19,15 @@
 #include <utility>
 
 namespace fsdp {
+
+/// What ranges of a file have in common.
+struct OpenFile {
+  const std::string folder;
+  const int descriptor = -1;
+  const ::pid_t process = ::getpid();  // a fork shares the blocks, and is not to free them
+  std::atomic<int> write_error{0};     // errno; its pages are given back no more
+};
+
 namespace {
 
 int64_t page_size() {
@@ -39,14 +48,6 @@ int open_without_name(const std::string& folder) {
   ::unlink(path.c_str());
   return file;
 }
-
-/// What ranges of a file have in common.
-struct OpenFile {
-  const std::string folder;
-  const int descriptor = -1;
-  const ::pid_t process = ::getpid();  // a fork shares the blocks, and is not to free them
-  std::atomic<int> write_error{0};     // errno; its pages are given back no more
-};
 
 /// What is mapped of a file.
 struct Mapping {
