@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -152,6 +153,34 @@ TEST_F(OffloadOrderTest, HostWaitsForAStageOfAGroupWithoutLanes) {
   EXPECT_EQ(device_.host_waits(), 0);
   work->wait_on_host();
   EXPECT_EQ(device_.host_waits(), 1);
+}
+
+/// A copy of a shard finds no memory on the device for a cast, once.
+struct FailsToCopyOnce : FakeCollectives {
+  using FakeCollectives::FakeCollectives;
+  bool fails = false;
+  WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
+    if (issue.lane == Lane::kGather && std::exchange(fails, false)) {
+      stage = [] { TORCH_CHECK(false, "no memory"); };
+    }
+    return FakeCollectives::run_on_lane(std::move(issue), std::move(stage));
+  }
+};
+
+TEST_F(OffloadOrderTest, ACopyThatFailsDoesNotFailAllThatFollows) {
+  const auto group = std::make_shared<FailsToCopyOnce>(2);
+  const std::vector<std::shared_ptr<Collectives>> groups = {group};
+  Rank rank;
+  rank.mesh = std::make_shared<DeviceMesh>(c10::kCPU, std::vector<int64_t>{2},
+                                           std::vector<std::string>{"dp_shard"}, groups);
+  const Case test_case = offloaded();
+  const Sharded setup = make(rank, test_case.config, test_case.options);
+  group->fails = true;
+  EXPECT_NE(refusal([&] { setup.root.unshard(); }).find("no memory"), std::string::npos);
+  EXPECT_NE(refusal([&] { setup.root.prepare_to_write(); }).find("no memory"), std::string::npos);
+  setup.root.prepare_to_write();
+  setup.root.unshard();
+  EXPECT_EQ(device_.text_of_races(), "");
 }
 
 TEST_F(OffloadOrderTest, HostWritesShardsWhenTheDeviceHasReadThem) {
