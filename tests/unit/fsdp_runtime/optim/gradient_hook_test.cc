@@ -142,7 +142,8 @@ TEST(GradientHookTest, TheNextUserSeesAReplacedGradient) {
     setup.root.register_post_accumulate_grad_hook([](const std::string&, at::Tensor parameter) {
       parameter.mutable_grad() = at::zeros_like(parameter.grad());
     });
-    const auto optimizer = std::make_shared<AdamW>(setup.root, fsdp::AdamWOptions{.weight_decay = 0});
+    const auto optimizer =
+        std::make_shared<AdamW>(setup.root, fsdp::AdamWOptions{.weight_decay = 0});
     apply_optimizer_in_backward(optimizer);
     std::vector<at::Tensor> before;
     for (const LocalShard& shard : setup.root.sharded_parameters()) {

@@ -281,10 +281,12 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& funct
   FakeDevice::get().count_operator(function.name());
   const std::optional<c10::FunctionSchema> schema = function.operator_schema();
   const bool is_own_call = running_operators.empty();  // others convert tensors by to(), too
+  running_operators.push_back(
+      WatchedMemory::get().is_of_host);  // its end comes if this throws, too
   const Operands operands = schema ? operands_of(function, *schema) : Operands();
-  const bool is_of_host = operands.is_some_on_host && !operands.is_some_on_device;
-  running_operators.push_back(is_of_host || WatchedMemory::get().is_of_host);
-  WatchedMemory::get().is_of_host = running_operators.back();
+  if (operands.is_some_on_host && !operands.is_some_on_device) {
+    running_operators.back() = WatchedMemory::get().is_of_host = true;
+  }
   if (schema && is_own_call && is_host_copy(function, *schema)) {
     use_host_copy(function.inputs()[0].toTensor());
   } else if (schema && is_own_call && is_unawaited_host_copy(function, *schema)) {

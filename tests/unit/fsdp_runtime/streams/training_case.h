@@ -173,47 +173,67 @@ inline void train(const Case& test_case, int64_t steps) {
   }
 }
 
-inline std::vector<Case> training_cases() {
-  std::vector<Case> all = {{.name = "default"}};
-  const auto add = [&all](const std::string& name) -> Case& {
-    all.push_back({.name = name});
-    all.back().config.blocks = 5;  // more than there are slots
-    return all.back();
-  };
-  const auto add_hybrid = [&add](const std::string& name) -> Case& {
+/// Cases with more blocks than there are slots.
+class CaseList {
+ public:
+  Case& add(const std::string& name) {
+    all_.push_back({.name = name});
+    all_.back().config.blocks = 5;
+    return all_.back();
+  }
+  Case& add_hybrid(const std::string& name) {
     Case& added = add(name);
     added.is_hybrid = true;
     return added;
-  };
-  add("many_blocks");
-  add("keeps_parameters").options.reshard_after_forward = false;
-  add("keeps_parameters_after_backward").reshards_after_backward = false;
-  add("bfloat16").options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
-  add("bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
-  add("float16_sums").options.mp_policy = {std::nullopt, at::kHalf, std::nullopt};
-  add("microbatches").microbatches = 3;
-  add("reduced_microbatches").microbatches = 3;
-  all.back().reduces_each_in_its_row = true;
-  add("checkpoint_around").config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
-  add("checkpoint_inside").config.checkpointing = ToyConfig::Checkpointing::kInsideUnit;
-  add("block_used_twice").config.use_block_twice = true;
-  add("hook").has_hook = true;
-  add("custom_comm").has_custom_comm = true;
-  add("uses_differ").uses_differ = true;
-  add("evaluation").evaluates = true;
-  add("prefetch_by_list").prefetches_by_list = true;
-  add("two_optimizers").has_two_optimizers = true;
-  Case& evaluation = add("evaluation_in_full_precision");
+  }
+  /// That of this name, with the parameters in the host's memory.
+  void add_offloaded(const std::string& like) {
+    Case copy = *std::find_if(all_.begin(), all_.end(),
+                              [&like](const Case& one) { return one.name == like; });
+    copy.name = "offload_" + like;
+    copy.options.offload_policy = CPUOffloadPolicy{};
+    all_.push_back(std::move(copy));
+  }
+  std::vector<Case> take() { return std::move(all_); }
+
+ private:
+  std::vector<Case> all_ = {{.name = "default"}};
+};
+
+inline void add_sharded_cases(CaseList& all) {
+  all.add("many_blocks");
+  all.add("keeps_parameters").options.reshard_after_forward = false;
+  all.add("keeps_parameters_after_backward").reshards_after_backward = false;
+  all.add("bfloat16").options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
+  all.add("bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
+  all.add("float16_sums").options.mp_policy = {std::nullopt, at::kHalf, std::nullopt};
+  all.add("microbatches").microbatches = 3;
+  Case& reduced = all.add("reduced_microbatches");
+  reduced.microbatches = 3;
+  reduced.reduces_each_in_its_row = true;
+  all.add("checkpoint_around").config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
+  all.add("checkpoint_inside").config.checkpointing = ToyConfig::Checkpointing::kInsideUnit;
+  all.add("block_used_twice").config.use_block_twice = true;
+  all.add("hook").has_hook = true;
+  all.add("custom_comm").has_custom_comm = true;
+  all.add("uses_differ").uses_differ = true;
+  all.add("evaluation").evaluates = true;
+  all.add("prefetch_by_list").prefetches_by_list = true;
+  all.add("two_optimizers").has_two_optimizers = true;
+}
+
+inline void add_cases_of_options(CaseList& all) {
+  Case& evaluation = all.add("evaluation_in_full_precision");
   evaluation.evaluates = true;
   evaluation.options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
   evaluation.options.mp_policy.full_precision_in_eval = true;
-  add("steps_in_backward").steps_in_backward = true;
-  Case& steps = add("steps_in_backward_rows_bfloat16_sums");
+  all.add("steps_in_backward").steps_in_backward = true;
+  Case& steps = all.add("steps_in_backward_rows_bfloat16_sums");
   steps.steps_in_backward = true;
   steps.options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
   steps.options.shard_placement_fn = shard_on_dim(0);
-  add("rows").options.shard_placement_fn = shard_on_dim(0);
-  Case& columns = add("columns_bfloat16_sums");
+  all.add("rows").options.shard_placement_fn = shard_on_dim(0);
+  Case& columns = all.add("columns_bfloat16_sums");
   columns.config.hidden = 36;
   columns.microbatches = 2;
   columns.reduces_each_in_its_row = true;
@@ -221,34 +241,37 @@ inline std::vector<Case> training_cases() {
   columns.options.shard_placement_fn = [](const std::string& fqn, const at::Tensor&) {
     return ShardPlacement{fqn.ends_with("down") ? 1 : 0};
   };
-  add_hybrid("hybrid");
+}
+
+inline void add_hybrid_cases(CaseList& all) {
+  all.add_hybrid("hybrid");
   // Reduced in slots of their own.
-  add_hybrid("hybrid_bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt,
-                                                          std::nullopt};
-  Case& microbatches = add_hybrid("hybrid_bfloat16_microbatches");
+  all.add_hybrid("hybrid_bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt,
+                                                              std::nullopt};
+  Case& microbatches = all.add_hybrid("hybrid_bfloat16_microbatches");
   microbatches.microbatches = 2;
   microbatches.options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
-  Case& rows = add_hybrid("hybrid_sums_of_rows");
+  Case& rows = all.add_hybrid("hybrid_sums_of_rows");
   rows.microbatches = 3;
   rows.reduces_each_in_its_row = true;
-  add_hybrid("hybrid_hook").has_hook = true;
-  add_hybrid("hybrid_custom_comm").has_custom_comm = true;
-  add_hybrid("hybrid_uses_differ").uses_differ = true;
-  add_hybrid("hybrid_steps_in_backward").steps_in_backward = true;
-  const auto add_offloaded = [&all](const std::string& like) {
-    const auto found =
-        std::find_if(all.begin(), all.end(), [&like](const Case& one) { return one.name == like; });
-    all.push_back(*found);
-    all.back().name = "offload_" + like;
-    all.back().options.offload_policy = CPUOffloadPolicy{};
-  };
+  all.add_hybrid("hybrid_hook").has_hook = true;
+  all.add_hybrid("hybrid_custom_comm").has_custom_comm = true;
+  all.add_hybrid("hybrid_uses_differ").uses_differ = true;
+  all.add_hybrid("hybrid_steps_in_backward").steps_in_backward = true;
+}
+
+inline std::vector<Case> training_cases() {
+  CaseList all;
+  add_sharded_cases(all);
+  add_cases_of_options(all);
+  add_hybrid_cases(all);
   for (const char* like :
        {"many_blocks", "bfloat16", "bfloat16_sums", "reduced_microbatches", "hook", "uses_differ",
         "evaluation", "evaluation_in_full_precision", "steps_in_backward", "two_optimizers", "rows",
         "hybrid_bfloat16_microbatches", "hybrid_sums_of_rows"}) {
-    add_offloaded(like);
+    all.add_offloaded(like);
   }
-  return all;
+  return all.take();
 }
 
 }  // namespace fsdp::testing
