@@ -1,35 +1,16 @@
 // The waits between streams that the engine relies on, on a fake device: a training step has no
-// race, and has some as soon as one kind of wait is left out.
+// race, and has some if a kind of wait is left out (each_wait_test.cc: any).
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
-#include <utility>
 
+#include "tests/unit/fsdp_runtime/streams/on_a_fake_device.h"
 #include "tests/unit/fsdp_runtime/streams/training_case.h"
 
 namespace fsdp::testing {
 namespace {
-
-class OnAFakeDevice : public ::testing::Test {
- protected:
-  void SetUp() override { device_.start(); }
-  void TearDown() override { device_.stop(); }
-  FakeDevice& device_ = FakeDevice::get();
-};
-
-// By number: compute, the lanes of the row, those of the copies.
-enum Stream : int64_t { kCompute, kRowGather, kRowReduce, kCopiesGather, kCopiesReduce };
-
-/// The all-reduce over the copies is behind the reduction in the row, which is behind compute.
-/// Offloaded gradients and their norm are the host's, and so is the wait for what full_parameter()
-/// copies to the device.
-bool is_implied(const Case& test_case, const FakeDevice::Wait& wait) {
-  return (wait.waiting == kCopiesReduce && wait.awaited == kCompute && wait.phase == "backward") ||
-         (is_offloaded(test_case) && (wait.phase == "clipping" || wait.phase == "the end"));
-}
 
 class EngineOrderTest : public OnAFakeDevice, public ::testing::WithParamInterface<Case> {};
 
@@ -39,52 +20,6 @@ TEST_P(EngineOrderTest, TrainingHasNoRaces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, EngineOrderTest, ::testing::ValuesIn(training_cases()),
-                         [](const auto& info) { return info.param.name; });
-
-/// Cases that have all kinds of waits.
-std::vector<Case> cases_of_all_waits() {
-  std::vector<Case> all = training_cases();
-  std::erase_if(all, [](const Case& test_case) {
-    static const std::set<std::string> kTaken = {"default",
-                                                 "bfloat16_sums",
-                                                 "reduced_microbatches",
-                                                 "checkpoint_inside",
-                                                 "hook",
-                                                 "custom_comm",
-                                                 "uses_differ",
-                                                 "rows",
-                                                 "evaluation_in_full_precision",
-                                                 "steps_in_backward",
-                                                 "hybrid_bfloat16_sums",
-                                                 "hybrid_sums_of_rows",
-                                                 "hybrid_uses_differ",
-                                                 "offload_bfloat16",
-                                                 "offload_reduced_microbatches"};
-    return !kTaken.contains(test_case.name);
-  });
-  return all;
-}
-
-class EachWaitTest : public EngineOrderTest {};
-
-TEST_P(EachWaitTest, ThatPutsSomethingInOrderIsNeeded) {
-  train(GetParam(), 2);
-  const std::set<FakeDevice::Wait> waits = device_.waits();
-  for (const FakeDevice::Wait& each : waits) {
-    if (is_implied(GetParam(), each)) {
-      continue;
-    }
-    device_.stop();
-    device_.start();
-    device_.leave_out_waits(
-        [&each](const FakeDevice::Wait& wait) { return !(wait < each) && !(each < wait); });
-    train(GetParam(), 2);
-    EXPECT_FALSE(device_.races().empty()) << "without the waits of stream " << each.waiting
-                                          << " for stream " << each.awaited << " in " << each.phase;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Cases, EachWaitTest, ::testing::ValuesIn(cases_of_all_waits()),
                          [](const auto& info) { return info.param.name; });
 
 /// A wait that is left out, and a race that is one then.
