@@ -22,8 +22,8 @@ struct ScaledLine : torch::nn::Module {
   explicit ScaledLine(int64_t width)
       : weight(register_parameter("weight", at::eye(width) * 0.7 + 0.013)),
         scale(register_buffer("scale", at::full({width}, 1.003))),
-        same(register_buffer("same", at::eye(width))),
-        calls(register_buffer("calls", at::zeros({1}, at::kLong))) {}
+        calls(register_buffer("calls", at::zeros({1}, at::kLong))),
+        same(register_buffer("same", at::eye(width))) {}
   at::Tensor forward(const at::Tensor& x) {
     seen = {x.scalar_type(), weight.scalar_type(), scale.scalar_type()};
     calls += 1;

@@ -128,12 +128,13 @@ TEST(PlacedShapesOfOneTest, ChunksOfAnOddSizeAreReducedWhereTheyAre) {
   const std::vector<std::pair<at::ScalarType, MixedPrecisionPolicy>> cases = {
       {at::kFloat, {}}, {at::kBFloat16, {}}, {at::kFloat, bfloat16}};
   run_ranks(4, [&](Rank& rank) {
-    for (const auto& [dtype, policy] : cases) {
+    for (const auto& one : cases) {
       const auto train_matrix = [&](ShardPlacementFn placement) {
-        const Unit<OddMatrix> model(std::make_shared<OddMatrix>(dtype));
-        const FSDPModule root = fully_shard(
-            model.ptr(),
-            {.mesh = rank.mesh, .shard_placement_fn = std::move(placement), .mp_policy = policy});
+        const Unit<OddMatrix> model(std::make_shared<OddMatrix>(one.first));
+        const FSDPModule root =
+            fully_shard(model.ptr(), {.mesh = rank.mesh,
+                                      .shard_placement_fn = std::move(placement),
+                                      .mp_policy = one.second});
         AdamW optimizer(root, {.lr = 0.05});
         for (int64_t step = 0; step < 3; ++step) {
           model(at::full({2, 3}, static_cast<double>(1 + step + rank.rank))).backward();
@@ -143,7 +144,7 @@ TEST(PlacedShapesOfOneTest, ChunksOfAnOddSizeAreReducedWhereTheyAre) {
         EXPECT_FALSE(layout_of(*model).copies_out());
         return root.full_parameter("weight");
       };
-      EXPECT_TRUE(at::equal(train_matrix(shard_on_dim(0)), train_matrix(nullptr))) << dtype;
+      EXPECT_TRUE(at::equal(train_matrix(shard_on_dim(0)), train_matrix(nullptr))) << one.first;
     }
   });
 }
