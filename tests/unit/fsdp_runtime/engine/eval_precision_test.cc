@@ -27,7 +27,8 @@ struct ScaledLine : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     seen = {x.scalar_type(), weight.scalar_type(), scale.scalar_type()};
     calls += 1;
-    return at::linear(at::tanh(at::linear(x, weight)), same) * scale;
+    const at::Tensor y = at::tanh(at::linear(x, weight));
+    return (same.scalar_type() == y.scalar_type() ? at::linear(y, same) : y) * scale;
   }
   at::Tensor weight, scale, calls;
   at::Tensor same;  // which changes no bits, but is multiplied in one dtype only
