@@ -225,7 +225,9 @@ class FSDP_API FSDPModule {
   ///
   /// It is forgotten, and the forward waits for all, if libfsdp writes shards or gathers or
   /// reshards a unit meanwhile: prepare_to_write(), AdamW::step(), init_parameters(), a load of a
-  /// state dict, unshard(), reshard(), a call of a nested unit. What you do to shards or gathered
+  /// state dict, unshard(), reshard(), a call of a nested unit; or a use of memory that the root
+  /// shares (share_comm_ctx()). Pass it as soon as it is recorded: what libfsdp does before that is
+  /// not seen. Several roots may have the same event. What you do to shards or gathered
   /// parameters yourself belongs ahead of the event. Errors: TORCH_CHECK unless it has been
   /// recorded, on the device of the parameters. On the CPU the step has ended when the forward
   /// begins, and nothing waits.

@@ -255,6 +255,7 @@ void GradientReducer::issue(const at::Tensor& input, const LocalStage& last,
 void GradientReducer::start(RunContext& context, UnshardedGradients whole,
                             const ReductionOptions& options) {
   TORCH_INTERNAL_ASSERT(!is_reducing());
+  hook_result_.reset();
   if (is_local_) {
     has_gradient_ = true;
     release_pages(gradient_);
@@ -270,7 +271,6 @@ void GradientReducer::start(RunContext& context, UnshardedGradients whole,
   }
   input_slot_ = std::move(whole.slot);
   is_dropped_ = false;
-  hook_result_.reset();
   input_end_.reset();
   context.add_reduction(this);  // behind last_stage(), which may wait for those before it
   RuntimeCounters& counters = context.counters_in_place();

@@ -54,11 +54,11 @@ void ParamGroup::use_gradient() {
     context_->add_user_of_backward(user);
     try {
       user->use(*this);
+      if (leaves_) {
+        leaves_->take_replaced();  // the next user is to see it
+      }
     } catch (...) {
       context_->keep_hook_error(std::current_exception());  // peers must not wait for this rank
-    }
-    if (leaves_) {
-      leaves_->take_replaced();  // the next user is to see it
     }
   }
   if (leaves_) {

@@ -94,6 +94,12 @@ void ModuleState::set_full_precision(bool is_full) {
   }
 }
 
+void ModuleState::restore_precision() {
+  if (!is_summoned) {
+    set_full_precision(is_graph_in_full_precision_);
+  }
+}
+
 void ModuleState::restore_buffers() const {
   if (buffers_) {
     buffers_->cast(std::nullopt);

@@ -75,6 +75,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// Of what is gathered from now on, and buffers of what runs: see
   /// MixedPrecisionPolicy::full_precision_in_eval. Reshards if that changes.
   void set_full_precision(bool is_full);
+  /// Behind a forward without grad mode, to that of the graph that may be there: of the last
+  /// forward with it. No-op within summon_full_params().
+  void restore_precision();
   /// To their own dtypes, until the unit runs again.
   void restore_buffers() const;
   /// See GatherBuffer::takes_no_memory.
@@ -164,6 +167,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   bool is_backward_announced_ = false;
   bool is_use_reported_ = false;  // of the call that is running
   bool is_full_precision_ = false;
+  bool is_graph_in_full_precision_ = false;
   std::optional<UnitBuffers> buffers_;  // if they are to be cast
   UnitUses uses_;
   std::string name_;

@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/engine/param_group.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -133,6 +134,7 @@ void ParamGroup::set_full_precision(bool is_full) {
     return;
   }
   reshard();
+  const c10::InferenceMode outside(false);  // an evaluation's is not that of the training behind it
   at::NoGradGuard no_grad;
   if (!full_) {
     full_ = std::make_unique<GatherBuffer>(store_, comm_, store_.dtype());
@@ -154,7 +156,7 @@ void ParamGroup::set_full_precision(bool is_full) {
 
 void ParamGroup::start_unshard() {
   if (is_sharded()) {
-    context_->forget_post_optim_event();
+    context_->on_parameter_memory_used();
   }
   in_use().start(*context_, purpose_);
 }
@@ -162,7 +164,7 @@ void ParamGroup::start_unshard() {
 void ParamGroup::wait_for_unshard() {
   start_unshard();
   if (unsharded().is_in_flight()) {
-    context_->forget_post_optim_event();  // what is copied out is read and given back behind it
+    context_->on_parameter_memory_used();  // what is copied out is read and given back behind it
     const trace::Span waits("wait", "wait for the gather of", purpose_);
     in_use().wait(*context_);
   }
@@ -176,7 +178,7 @@ void ParamGroup::wait_for_unshard() {
 
 void ParamGroup::reshard() {
   if (!is_sharded()) {
-    context_->forget_post_optim_event();  // somebody may have read the memory behind it
+    context_->on_parameter_memory_used();  // somebody may have read the memory behind it
   }
   in_use().reshard();
   close_seals();
@@ -184,7 +186,7 @@ void ParamGroup::reshard() {
 
 void ParamGroup::reshard_to_part(const std::shared_ptr<Collectives>& part_comm) {
   if (!is_sharded()) {
-    context_->forget_post_optim_event();
+    context_->on_parameter_memory_used();
   }
   in_use().reshard_to_part(*context_, part_comm);
   close_seals();

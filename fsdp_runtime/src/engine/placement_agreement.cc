@@ -38,15 +38,36 @@ at::Tensor rows_of(const std::vector<NamedParameter>& params) {
   return rows;
 }
 
-/// Asks for the greatest only if the ranks have not the same.
-at::Tensor greatest_rows(Collectives& comm, const at::Tensor& rows, const std::string& purpose) {
-  Fnv1a digest;
-  const int32_t* values = rows.const_data_ptr<int32_t>();
-  for (int64_t i = 0; i < rows.numel(); ++i) {
-    digest.mix(static_cast<uint32_t>(values[i]));
+/// What the ranks have, as one of them knows it so far.
+struct Known {
+  at::Tensor counts;  // the greatest number of parameters, and the least, negated
+  at::Tensor rows;    // the greatest of each, while all have as many
+
+  bool are_as_many() const {
+    const auto* values = counts.const_data_ptr<int32_t>();
+    return values[0] == -values[1];
   }
-  const bool are_same = comm.agree(digest.digest(), purpose)->wait();
-  return are_same ? rows : max_of_ranks(comm, rows, purpose);
+  uint64_t digest() const {
+    Fnv1a digest;
+    for (const at::Tensor& part : {counts, rows}) {
+      const auto* values = part.const_data_ptr<int32_t>();
+      for (int64_t i = 0; i < part.numel(); ++i) {
+        digest.mix(static_cast<uint32_t>(values[i]));
+      }
+    }
+    return digest.digest();
+  }
+};
+
+/// Asks for the greatest only if the ranks do not know the same.
+void exchange(Collectives& comm, Known& known, const std::string& purpose) {
+  if (comm.agree(known.digest(), purpose)->wait()) {
+    return;
+  }
+  known.counts = max_of_ranks(comm, known.counts, "the number of parameters for " + purpose);
+  if (known.are_as_many()) {
+    known.rows = max_of_ranks(comm, known.rows, purpose);
+  }
 }
 
 void check_row(const NamedParameter& param, const int32_t* row, const std::string& modules) {
@@ -69,12 +90,16 @@ void check_same_placements(const std::vector<NamedParameter>& params, const Devi
     return;
   }
   const std::string purpose = "the placements in " + modules;
-  at::Tensor rows = rows_of(params);
+  const auto count = static_cast<int32_t>(params.size());
+  Known known{at::tensor({count, -count}, at::kInt), rows_of(params)};
   for (int64_t axis = mesh.ndim() - 1; axis >= 0; --axis) {  // a row's, then those of the copies
-    rows = greatest_rows(*mesh.group(axis), rows, purpose);
+    exchange(*mesh.group(axis), known, purpose);
   }
+  TORCH_CHECK(known.are_as_many(), "fully_shard: ", modules, " has ", count,
+              " parameters with a shard_placement on this rank, and on others another number; "
+              "shard the same modules in the same order on all ranks");
   for (size_t i = 0; i < params.size(); ++i) {
-    check_row(params[i], rows.const_data_ptr<int32_t>() + static_cast<int64_t>(i) * kColumns,
+    check_row(params[i], known.rows.const_data_ptr<int32_t>() + static_cast<int64_t>(i) * kColumns,
               modules);
   }
 }

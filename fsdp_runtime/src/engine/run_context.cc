@@ -98,8 +98,12 @@ void RunContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
                 ", but the parameters are on ", slots_->device,
                 "; record it there, on the stream of the training");
   }
+  if (!event || slots_->update.lock() != event) {
+    slots_->update = event;
+    slots_->uses_at_update = slots_->uses;
+  }
   update_ = std::move(event);
-  uses_at_update_ = slots_->uses;
+  uses_at_update_ = slots_->uses_at_update;  // when the first of the roots was given it
 }
 
 std::optional<c10::Stream> RunContext::take_stream_behind_update() {
@@ -241,9 +245,7 @@ void RunContext::reshard_all() {
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->reshard();
-      if (!unit->is_summoned) {
-        unit->set_full_precision(false);  // a graph of training may still be there
-      }
+      unit->restore_precision();
     }
   }
 }

@@ -78,11 +78,13 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void set_is_last_backward(bool is_last) { is_last_backward_ = is_last; }
   /// See FSDPModule.
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
-  /// To be called when shards, or memory for parameters, are used otherwise than by a forward of
-  /// the root: what waits for the event alone would not be behind that.
-  void forget_post_optim_event() {
-    update_ = nullptr;
-    ++slots_->uses;  // roots that share the memory have events of their own
+  /// To be called when shards are written: what waits for the event alone would not be behind that.
+  void forget_post_optim_event() { update_ = nullptr; }
+  /// The same when memory for parameters is used otherwise than by a forward of the root. Roots
+  /// that share it have events of their own.
+  void on_parameter_memory_used() {
+    forget_post_optim_event();
+    ++slots_->uses;
   }
   /// Where gathers are to be issued that wait for the event and nothing else, if there is one,
   /// which is forgotten. The same stream each time, so that memory is given back where it is asked

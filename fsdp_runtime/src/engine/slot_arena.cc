@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/engine/slot_arena.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 
@@ -66,6 +67,7 @@ SlotLease SlotArena::acquire(int64_t bytes) {
   }
   auto slot = std::make_unique<Slot>();
   slot->arena = this;
+  const c10::InferenceMode outside(false);  // it stays for the training behind an evaluation
   slot->memory = memory_ == Memory::kComm
                      ? comm_->empty_for_comm(bytes, at::kByte)
                      : at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device_));

@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/engine/unit_buffers.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
 #include <string>
@@ -27,6 +28,7 @@ UnitBuffers::UnitBuffers(const std::vector<std::shared_ptr<torch::nn::Module>>& 
 }
 
 void UnitBuffers::cast(std::optional<at::ScalarType> dtype) const {
+  const c10::InferenceMode outside(false);  // an evaluation's is not that of the training behind it
   const at::NoGradGuard no_grad;
   for (const Buffer& buffer : buffers_) {
     const at::ScalarType wanted = dtype.value_or(buffer.own_dtype);

@@ -33,6 +33,9 @@ void ModuleState::prepare_dtypes(const torch::nn::Module& called) {
   if (options_.mp_policy.full_precision_in_eval) {
     check_not_summoned();  // ahead of a change
     set_full_precision(!called.is_training());
+    if (at::GradMode::is_enabled()) {
+      is_graph_in_full_precision_ = is_full_precision_;
+    }
   }
   prepare_buffers();
 }
@@ -50,7 +53,11 @@ std::vector<detail::InputVersion> ModuleState::pre_forward(const torch::nn::Modu
                                          : begin_forward_of(called);
   if (is_recomputation) {
     check_not_used_up();
-    prepare_buffers();
+    if (training_ != Training::kPreBackward) {
+      prepare_dtypes(called);  // there may be no graph of the first run
+    } else {
+      prepare_buffers();
+    }
   } else if (is_first) {
     prepare_dtypes(called);
   }
@@ -98,7 +105,7 @@ void ModuleState::end_forward() {
     context_->reshard_all();  // there will be no backward that does it
   } else {
     if (!at::GradMode::is_enabled()) {
-      set_full_precision(false);  // a graph of training may still be there
+      restore_precision();
     }
     if (reshards_after_forward()) {
       reshard_until_backward();
@@ -154,6 +161,7 @@ void ModuleState::abandon_forward() noexcept {
       context_->abandon_forward();
     } else {
       reshard();
+      restore_precision();
     }
     trace_.end_forward();
   } catch (

@@ -1,5 +1,7 @@
 // What eval mode computes in, and the dtypes of buffers.
 
+#include <c10/core/InferenceMode.h>
+#include <fsdp/activation_checkpoint.h>
 #include <fsdp/full_params.h>
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
@@ -134,6 +136,57 @@ TEST_P(EvalPrecisionTest, WhatRunsBetweenForwardAndBackwardChangesNothing) {
           EXPECT_TRUE(at::equal(gradients[0][i].local, gradients[run][i].local)) << run;
         }
       }
+    }
+  });
+}
+
+/// Its second part is run again in backward.
+struct Recomputing : ScaledPair {
+  using ScaledPair::ScaledPair;
+  at::Tensor forward(const at::Tensor& x) {
+    return activation_checkpoint([this](const at::Tensor& y) { return second(y); }, first(x)) *
+           gain;
+  }
+};
+
+TEST(EvalPrecisionGradientTest, WhatIsRecomputedIsInFullPrecision) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<std::vector<LocalShard>> gradients;
+    for (const bool is_mixed : {false, true}) {
+      const Unit<Recomputing> model(std::make_shared<Recomputing>(kNarrow));
+      const FullyShardOptions options{
+          .mesh = rank.mesh, .mp_policy = is_mixed ? half_but_in_eval() : MixedPrecisionPolicy{}};
+      fully_shard(model->first.ptr(), options);
+      fully_shard(model->second.ptr(), options);
+      const FSDPModule root = fully_shard(model.ptr(), options);
+      model->eval();
+      at::Tensor x = input_of(rank, kNarrow);
+      model(x.requires_grad_()).sum().backward();
+      EXPECT_EQ(model->second->seen, kAllFloat);
+      gradients.push_back(root.sharded_gradients());
+    }
+    for (size_t i = 0; i < gradients[0].size(); ++i) {
+      EXPECT_TRUE(at::equal(gradients[0][i].local, gradients[1][i].local)) << gradients[0][i].fqn;
+    }
+  });
+}
+
+TEST_P(EvalPrecisionTest, TrainingGoesOnBehindAnEvaluationInInferenceMode) {
+  run_ranks(GetParam(), [](Rank& rank) {
+    for (const int64_t width : {kNarrow, kWide}) {
+      const EvalSetup setup = shard_pair(rank, width, half_but_in_eval());
+      const at::Tensor x = input_of(rank, width);
+      for (int round = 0; round < 2; ++round) {
+        setup.model->eval();
+        {
+          const c10::InferenceMode evaluating;
+          setup.model->first(x);
+          setup.model(x);
+        }
+        setup.model->train();
+        setup.model(x).sum().backward();
+      }
+      EXPECT_TRUE(setup.root.sharded_gradients()[0].local.isfinite().all().item<bool>());
     }
   });
 }

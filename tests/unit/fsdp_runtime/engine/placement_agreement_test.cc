@@ -74,6 +74,20 @@ TEST(PlacementAgreementTest, AnotherParameterAtItsPlaceIsNamed) {
   });
 }
 
+TEST(PlacementAgreementTest, AnotherNumberOfParametersIsTold) {
+  run_ranks(4, [](Rank& rank) {
+    const auto module = make_square("second");
+    if (rank.rank == 1) {
+      module->register_parameter("third", at::ones({4}));
+    }
+    const auto mesh = mesh_of(rank.comm, 2);
+    EXPECT_THAT(refusal([&] {
+                  fully_shard(module, {.mesh = mesh, .shard_placement_fn = shard_on_dim(0)});
+                }),
+                HasSubstr("on this rank, and on others another number"));
+  });
+}
+
 /// Whose backend cannot tell whether all ranks have passed the same.
 struct GroupThatCannotTell : RecordingCollectives {
   using RecordingCollectives::RecordingCollectives;

@@ -206,24 +206,31 @@ TEST_F(PostOptimEventTest, AGatherThatIsWaitedForBehindTheEventIsNoRace) {
 // The other root's gathers are ordered behind the event alone, which knows nothing of this one's.
 TEST_F(PostOptimEventTest, RootsThatShareMemoryHaveNoRaces) {
   const Case test_case{.name = "event"};
-  const std::shared_ptr<DeviceMesh> mesh = mesh_for(test_case);
-  Sharded first = sharded_for(test_case, mesh);
-  Sharded second = sharded_for(test_case, mesh);
-  share_comm_ctx({first.root, second.root});
-  Optimizers of_first = optimizers_for(test_case, first.root);
-  Optimizers of_second = optimizers_for(test_case, second.root);
-  for (int step = 0; step < 2; ++step) {
-    train_step(test_case, first, of_first, step);
-    train_step(test_case, second, of_second, step);
+  for (const bool is_set_late : {false, true}) {
+    device_.stop();
+    device_.start();
+    const std::shared_ptr<DeviceMesh> mesh = mesh_for(test_case);
+    Sharded first = sharded_for(test_case, mesh);
+    Sharded second = sharded_for(test_case, mesh);
+    share_comm_ctx({first.root, second.root});
+    Optimizers of_first = optimizers_for(test_case, first.root);
+    Optimizers of_second = optimizers_for(test_case, second.root);
+    train_step(test_case, first, of_first, 0);
+    train_step(test_case, second, of_second, 0);
     const std::shared_ptr<c10::Event> event = event_now();
     first.root.set_post_optim_event(event);
-    second.root.set_post_optim_event(event);
+    if (!is_set_late) {
+      second.root.set_post_optim_event(event);
+    }
+    device_.set_phase("forward of one");
+    loss(first.model, 2, 0);
+    if (is_set_late) {
+      second.root.set_post_optim_event(event);
+    }
+    device_.set_phase("forward of the other");
+    loss(second.model, 2, 0);
+    EXPECT_EQ(device_.text_of_races(), "");
   }
-  device_.set_phase("forward of one");
-  loss(first.model, 2, 0);
-  device_.set_phase("forward of the other");
-  loss(second.model, 2, 0);
-  EXPECT_EQ(device_.text_of_races(), "");
 }
 
 TEST_F(PostOptimEventTest, AnEventThatHasNotBeenRecordedIsRefused) {
