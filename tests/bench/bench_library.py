@@ -7,6 +7,8 @@ whole copy on each rank, and fsdp::AdamW.
 
 float16: fully_shard of both, computing in float16, reducing in float32, with a GradScaler; Python has the fused AdamW.
 
+offload: fully_shard of both with a CPUOffloadPolicy, in float32; on a mesh of CPUs, where it moves nothing, it shows what it costs.
+
 One compute thread per rank. All sides start with the same weights and see the same batches, and the run fails if their losses do
 not agree. It also fails if a ratio is below its limit (limits.py).
 """
@@ -59,6 +61,12 @@ COMPARISONS = {
         Side("libfsdp full_shard, shared memory, float16", ("shm", "full_shard", "float16")),
         Side("libfsdp full_shard, Gloo, float16", ("gloo", "full_shard", "float16")),
     ], losses_differ_by=5e-3),
+    "offload": Comparison([
+        Side("PyTorch FSDP2, Gloo, CPUOffloadPolicy", ("--offload", "--optimizer", "fused"), is_pytorch=True),
+        Side("libfsdp full_shard, shared memory, CPUOffloadPolicy", ("shm", "full_shard", "offload")),
+        Side("libfsdp full_shard, Gloo, CPUOffloadPolicy", ("gloo", "full_shard", "offload")),
+        Side("libfsdp full_shard, shared memory, without", ("shm", "full_shard")),
+    ], losses_differ_by=1e-4),
 }
 
 

@@ -1,7 +1,7 @@
 // Trains fsdp-train's model with libfsdp as a program of its own would, in the ways for which
 // fsdp-train has no setting. bench_library.py compares it with tests/parity/fsdp2_train.py.
 //
-//   library_train CONFIG OUTPUT BACKEND STRATEGY [float16]
+//   library_train CONFIG OUTPUT BACKEND STRATEGY [float16|offload]
 //
 // CONFIG: of fsdp-train, with one forward per step. OUTPUT: JSON lines of rank 0, one per step.
 // BACKEND: that of a process group. STRATEGY:
@@ -11,7 +11,8 @@
 //   ddp         DistributedDataParallel, torch::optim::AdamW
 //   ddp_fused   the same with the kernel of Python's torch.optim.AdamW(fused=True)
 //
-// float16, not for ddp: computes in it, reduces in float32 and scales the loss.
+// Not for ddp: float16 computes in it, reduces in float32 and scales the loss; offload keeps
+// parameters, gradients and what the optimizer has of them on the CPU.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -49,6 +50,12 @@ using fsdprun::worker::Llama;
 using fsdprun::worker::LlamaConfig;
 using fsdprun::worker::TrainConfig;
 
+struct Arguments {
+  std::string config, output, backend, strategy;
+  bool is_float16 = false;
+  bool is_offloaded = false;
+};
+
 class Training {
  public:
   virtual ~Training() = default;
@@ -61,17 +68,22 @@ class Training {
 class Sharded : public Training {
  public:
   Sharded(const TrainConfig& config, const LlamaConfig& llama, Job& job,
-          fsdp::ShardingStrategy strategy, bool is_float16)
-      : scaler_({.enabled = is_float16}) {
+          fsdp::ShardingStrategy strategy, const Arguments& arguments)
+      : scaler_({.enabled = arguments.is_float16}) {
+    // Offloaded parameters are on the CPU from the start.
+    const at::Device device = arguments.is_offloaded ? at::Device(at::kCPU) : job.device;
     job.model = fsdp::Unit<Llama>(std::make_shared<Llama>(
-        llama, fsdprun::worker::ParameterFactory{job.device, /*is_unmaterialized=*/true}));
+        llama, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/true}));
     fsdp::FullyShardOptions blocks = fsdp::sharding_options(strategy, job.group);
-    if (is_float16) {
+    if (arguments.is_offloaded) {
+      blocks.offload_policy = fsdp::CPUOffloadPolicy{};
+    }
+    if (arguments.is_float16) {
       blocks.mp_policy = {.param_dtype = at::kHalf, .reduce_dtype = at::kFloat};
     }
     fsdp::FullyShardOptions root = blocks;
     root.reshard_after_forward = false;
-    if (is_float16) {
+    if (arguments.is_float16) {
       root.mp_policy.output_dtype = at::kFloat;
     }
     job.root = job.model->Shard(blocks, root);
@@ -188,22 +200,18 @@ class Replicated : public Training {
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };
 
-struct Arguments {
-  std::string config, output, backend, strategy;
-  bool is_float16 = false;
-};
-
 std::unique_ptr<Training> new_training(const Arguments& arguments, const TrainConfig& config,
                                        const LlamaConfig& llama, Job& job) {
   static const std::map<std::string, fsdp::ShardingStrategy> strategies = {
       {"full_shard", fsdp::ShardingStrategy::kFullShard},
       {"no_shard", fsdp::ShardingStrategy::kNoShard}};
   if (const auto sharded = strategies.find(arguments.strategy); sharded != strategies.end()) {
-    return std::make_unique<Sharded>(config, llama, job, sharded->second, arguments.is_float16);
+    return std::make_unique<Sharded>(config, llama, job, sharded->second, arguments);
   }
   const bool is_fused = arguments.strategy == "ddp_fused";
   TORCH_CHECK(is_fused || arguments.strategy == "ddp", "unknown strategy ", arguments.strategy);
-  TORCH_CHECK(!arguments.is_float16, "float16 is for full_shard and no_shard");
+  TORCH_CHECK(!arguments.is_float16 && !arguments.is_offloaded,
+              "float16 and offload are for full_shard and no_shard");
   return std::make_unique<Replicated>(config, llama, job, is_fused);
 }
 
@@ -246,12 +254,13 @@ void train(const Arguments& arguments) {
 int main(int argc, char** argv) {
   const std::vector<std::string> given(argv + 1, argv + argc);
   const bool is_float16 = given.size() == 5 && given[4] == "float16";
-  if (given.size() != 4 && !is_float16) {
-    std::cerr << "usage: library_train CONFIG OUTPUT BACKEND STRATEGY [float16]\n";
+  const bool is_offloaded = given.size() == 5 && given[4] == "offload";
+  if (given.size() != 4 && !is_float16 && !is_offloaded) {
+    std::cerr << "usage: library_train CONFIG OUTPUT BACKEND STRATEGY [float16|offload]\n";
     return 2;
   }
   try {
-    train({given[0], given[1], given[2], given[3], is_float16});
+    train({given[0], given[1], given[2], given[3], is_float16, is_offloaded});
     return 0;
   } catch (const c10::Error& error) {
     std::cerr << error.what_without_backtrace() << '\n';

@@ -31,6 +31,8 @@ class LibraryTrainTest(JobCase):
         self.assertLess(expected[-1], expected[0])
         for strategy in ("ddp", "ddp_fused"):
             self.assertLess(bench_library.difference(self.losses(strategy), expected), 1e-5, strategy)
+        offloaded = self.losses("full_shard", "offload")
+        self.assertLess(bench_library.difference(offloaded, expected), 1e-5)
         in_half = self.losses("full_shard", "float16")
         self.assertNotEqual(in_half[0], expected[0])
         self.assertLess(bench_library.difference(in_half[:1], expected[:1]), 1e-3)
@@ -38,7 +40,7 @@ class LibraryTrainTest(JobCase):
 
     def test_usage(self):
         rc, _, err = self.run_job(binary="library_train")
-        self.assertEqual((rc, err), (2, "usage: library_train CONFIG OUTPUT BACKEND STRATEGY [float16]\n"))
+        self.assertEqual((rc, err), (2, "usage: library_train CONFIG OUTPUT BACKEND STRATEGY [float16|offload]\n"))
 
 
 if __name__ == "__main__":

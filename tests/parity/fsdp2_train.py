@@ -19,7 +19,7 @@ import torch.distributed as dist
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
@@ -63,8 +63,9 @@ def make_scheduler(optimizer: torch.optim.Optimizer, steps: int, schedule: dict)
     return SequentialLR(optimizer, [rise, main], milestones=[warmup])
 
 
-def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
+def shard(model: LlamaForCausalLM, config: dict, world: int, is_offloaded: bool) -> None:
     """Each block a unit and the rest the root's, with the dtypes and checkpointed blocks of the configuration."""
+    offload = CPUOffloadPolicy(pin_memory=False) if is_offloaded else OffloadPolicy()
     copies = config.get("parallel", {}).get("dp_replicate", 1)
     mesh = (init_device_mesh("cpu", (world,)) if copies == 1 else
             init_device_mesh("cpu", (copies, world // copies), mesh_dim_names=("dp_replicate", "dp_shard")))
@@ -76,8 +77,8 @@ def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
     for number in range(len(layers)):
         if config["train"].get("activation_checkpointing", False):
             layers[number] = checkpoint_wrapper(layers[number])
-        fully_shard(layers[number], mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=root_policy)
+        fully_shard(layers[number], mesh=mesh, mp_policy=policy, offload_policy=offload)
+    fully_shard(model, mesh=mesh, mp_policy=root_policy, offload_policy=offload)
 
 
 def replicate(model: LlamaForCausalLM, config: dict) -> DistributedDataParallel:
@@ -169,6 +170,7 @@ def main() -> None:
     parser.add_argument("--ddp", action="store_true", help="with DistributedDataParallel instead of FSDP2")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
     parser.add_argument("--float16", action="store_true", help="compute in it, reduce in float32, and scale the loss")
+    parser.add_argument("--offload", action="store_true", help="keep parameters, gradients and the optimizer's state on the CPU")
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
     if options.float16:
@@ -180,7 +182,7 @@ def main() -> None:
     if options.ddp:
         model = replicate(model, config)
     else:
-        shard(model, config, world)
+        shard(model, config, world, options.offload)
     steps = config["train"]["steps"]
     optimizer = make_optimizer(config, model, options.optimizer)
     scheduler = make_scheduler(optimizer, steps, config.get("schedule", {}))
