@@ -2,18 +2,19 @@
 #include <c10/core/GradMode.h>
 #include <fsdp/offload_activations.h>
 
-#include "fsdp_runtime/src/activation/saved_tensor_hooks.h"
+#include "fsdp_runtime/src/activation/saved_on_cpu.h"
 
 namespace fsdp {
 namespace {
 
 class OnCpu : public torch::autograd::SavedVariableHooks {
  public:
-  explicit OnCpu(const OffloadActivations::Options& options) : options_(options) {}
+  OnCpu(const OffloadActivations::Options& options, bool (*is_on_host)(const at::Tensor&))
+      : options_(options), is_on_host_(is_on_host) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
     const at::NoGradGuard no_graph;
-    const bool stays = tensor.is_cpu() || (tensor.is_leaf() && tensor.requires_grad()) ||
+    const bool stays = is_on_host_(tensor) || (tensor.is_leaf() && tensor.requires_grad()) ||
                        tensor.layout() != at::kStrided ||
                        static_cast<int64_t>(tensor.nbytes()) < options_.min_bytes;
     if (stays) {
@@ -29,7 +30,9 @@ class OnCpu : public torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override {
     const at::NoGradGuard no_graph;
     if (device_) {
-      return kept_.to(*device_, /*non_blocking=*/options_.pin_memory);
+      at::Tensor tensor = at::empty_strided(kept_.sizes(), kept_.strides(),
+                                            kept_.options().device(*device_).pinned_memory(false));
+      return tensor.copy_(kept_, /*non_blocking=*/options_.pin_memory);
     }
     // Autograd itself asks this only of tensors without hooks.
     TORCH_CHECK(kept_._version() == version_, "OffloadActivations: a tensor of ",
@@ -42,16 +45,24 @@ class OnCpu : public torch::autograd::SavedVariableHooks {
 
  private:
   const OffloadActivations::Options options_;
+  bool (*const is_on_host_)(const at::Tensor&);
   at::Tensor kept_;
   uint32_t version_ = 0;               // of a tensor that stays
   std::optional<c10::Device> device_;  // to which it comes back
 };
 
+bool is_on_cpu(const at::Tensor& tensor) { return tensor.is_cpu(); }
+
 }  // namespace
+
+detail::SavedTensorScope::Hooks detail::saved_on_cpu(const OffloadActivations::Options& options,
+                                                     bool (*is_on_host)(const at::Tensor&)) {
+  return std::make_unique<OnCpu>(options, is_on_host);
+}
 
 struct OffloadActivations::Open {
   explicit Open(const Options& options)
-      : hooks([options] { return std::make_unique<OnCpu>(options); }) {}
+      : hooks([options] { return detail::saved_on_cpu(options, is_on_cpu); }) {}
   detail::SavedTensorScope hooks;
 };
 

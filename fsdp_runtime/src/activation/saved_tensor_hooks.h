@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fsdp/export.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <functional>
@@ -14,7 +15,7 @@ namespace fsdp::detail {
 /// autograd keeps the tensor.
 ///
 /// Errors: TORCH_CHECK if another engine than LibTorch's is there, as in a Python process.
-class SavedTensorScope {
+class FSDP_API SavedTensorScope {
  public:
   using Hooks = std::unique_ptr<torch::autograd::SavedVariableHooks>;
 

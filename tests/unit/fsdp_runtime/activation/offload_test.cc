@@ -12,7 +12,7 @@ namespace {
 
 at::Tensor some_leaf() { return at::arange(12, at::kFloat).view({3, 4}).set_requires_grad(true); }
 
-// There is nowhere else to put them; see scripts/gpu for those of a device.
+// There is nowhere else to put them. Those of a device: see streams/offload_activations_test.cc.
 TEST(OffloadTest, TensorsOnTheCpuStayWhereTheyAre) {
   const at::Tensor x = some_leaf();
   at::Tensor y, hidden;

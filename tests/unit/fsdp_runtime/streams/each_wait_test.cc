@@ -21,28 +21,35 @@ bool is_implied(const Case& test_case, const FakeDevice::Wait& wait) {
          (is_offloaded(test_case) && (wait.phase == "clipping" || wait.phase == "the end"));
 }
 
+const std::set<std::string>& names_of_all_waits() {
+  static const std::set<std::string> kNames = {"default",
+                                               "bfloat16_sums",
+                                               "reduced_microbatches",
+                                               "checkpoint_inside",
+                                               "hook",
+                                               "custom_comm",
+                                               "uses_differ",
+                                               "rows",
+                                               "evaluation_in_full_precision",
+                                               "steps_in_backward",
+                                               "hybrid_bfloat16_sums",
+                                               "hybrid_sums_of_rows",
+                                               "hybrid_uses_differ",
+                                               "offload_bfloat16",
+                                               "offload_reduced_microbatches"};
+  return kNames;
+}
+
 /// Cases that have all kinds of waits.
 std::vector<Case> cases_of_all_waits() {
   std::vector<Case> all = training_cases();
-  std::erase_if(all, [](const Case& test_case) {
-    static const std::set<std::string> kTaken = {"default",
-                                                 "bfloat16_sums",
-                                                 "reduced_microbatches",
-                                                 "checkpoint_inside",
-                                                 "hook",
-                                                 "custom_comm",
-                                                 "uses_differ",
-                                                 "rows",
-                                                 "evaluation_in_full_precision",
-                                                 "steps_in_backward",
-                                                 "hybrid_bfloat16_sums",
-                                                 "hybrid_sums_of_rows",
-                                                 "hybrid_uses_differ",
-                                                 "offload_bfloat16",
-                                                 "offload_reduced_microbatches"};
-    return !kTaken.contains(test_case.name);
-  });
+  std::erase_if(
+      all, [](const Case& test_case) { return !names_of_all_waits().contains(test_case.name); });
   return all;
+}
+
+TEST(EachWaitCasesTest, AreThereByAllTheirNames) {
+  EXPECT_EQ(cases_of_all_waits().size(), names_of_all_waits().size());
 }
 
 class EachWaitTest : public OnAFakeDevice, public ::testing::WithParamInterface<Case> {};
@@ -50,6 +57,7 @@ class EachWaitTest : public OnAFakeDevice, public ::testing::WithParamInterface<
 TEST_P(EachWaitTest, ThatPutsSomethingInOrderIsNeeded) {
   train(GetParam(), 2);
   const std::set<FakeDevice::Wait> waits = device_.waits();
+  ASSERT_FALSE(waits.empty());
   for (const FakeDevice::Wait& each : waits) {
     if (is_implied(GetParam(), each)) {
       continue;
