@@ -57,6 +57,11 @@ class ParityPageTest(unittest.TestCase):
                 self.assertTrue(any(of_changes))
                 self.assertEqual(all(of_changes), "soak" not in rests[row])
 
+    def test_it_lists_the_cases_that_are_compared_by_a_tolerance(self):
+        listed = [(name, behind, why) for cases, behind, why in table_of("Compared by a tolerance") for name in cases.split(", ")]
+        rounded = [(case.name, case.rounding.behind, case.rounding.why) for case in table.CASES if case.rounding]
+        self.assertEqual(sorted(listed), sorted(rounded))
+
     def test_the_files_that_are_named_are_there(self):
         named = re.findall(r"`([a-z_]+/[\w/]+\.(?:cc|py))`", (ROOT / "docs/PARITY.md").read_text())
         self.assertGreater(len(named), 30)

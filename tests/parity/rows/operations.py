@@ -12,8 +12,21 @@ Operation = tuple[str, dict]
 # Of what units communicate: how many of each kind; in which order, for which unit; that and in which dtype; that and how
 # many elements.
 COUNTS, ORDER, DTYPES, VOLUME = "counts", "order", "dtypes", "volume"
-# Tolerances. PyTorch's assert_close, by dtype; None is that at more than two ranks, and else every bit: a sum of two has one order.
+# PyTorch's tolerances of assert_close, by dtype, at more than two ranks. At two every bit is compared: a sum of two has one order.
 CLOSE = {"float64": (1e-7, 1e-7), "float32": (1.3e-6, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float16": (1e-3, 1e-5)}
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Where two ranks, too, are compared by a tolerance: in what is noted behind the first operation of that name."""
+    behind: str
+    why: str  # in the words of docs/PARITY.md
+    tolerance: dict[str, tuple[float, float]]
+
+
+CLIPPED = Rounding("clip", "the norm adds up in another order", CLOSE)
+ACCUMULATED = Rounding("backward", "two gradients of a parameter are added in another order", CLOSE)
+STEPPED_IN_FLOAT16 = Rounding("step", "the optimizer's step rounds to float16 in between", {**CLOSE, "losses": CLOSE["float16"]})
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,18 @@ class Case:
     long_ranks: tuple[int, ...] = (3,)
     reference: str = FSDP2
     compare: str | None = None  # events
-    tolerance: dict[str, tuple[float, float]] | None = None
+    rounding: Rounding | None = None
+
+    def __post_init__(self):
+        operations = [name for name, _ in self.script]
+        assert ("events" in operations) == (self.compare is not None), f"{self.name}: events that nobody compares, or none to compare"
+        assert self.rounding is None or self.rounding.behind in operations, f"{self.name} has no {self.rounding.behind}"
+
+    def tolerance(self, ranks: int, position: int) -> dict[str, tuple[float, float]] | None:
+        """Of what the operation at this position has noted; None: all bits are the same."""
+        if self.rounding and position >= [name for name, _ in self.script].index(self.rounding.behind):
+            return self.rounding.tolerance
+        return CLOSE if ranks > 2 else None
 
     @property
     def name(self) -> str:

@@ -141,15 +141,23 @@ class Rows(unittest.TestCase):
             if "error" in noted:
                 self.fail(f"{who} fails: {noted['error']}")
         self.assertEqual(sorted(ours), sorted(theirs), "not the same has been noted")
-        tolerance = case.tolerance or (operations.CLOSE if ranks > 2 else None)
-        wrong = [message for key in sorted(theirs) if (message := difference(case, ranks, key, ours[key], theirs[key], tolerance))]
+        wrong = [message for key in sorted(theirs)
+                 if (message := difference(case, ranks, key, ours[key], theirs[key], case.tolerance(ranks, int(key.split()[0]))))]
         if wrong:
             self.fail("\n".join([f"{len(wrong)} of {len(theirs)} results differ:", *wrong[:6]]))
 
 
 def self_test() -> None:
     """What differs must be noticed."""
-    case = operations.Case("X00", "nothing", {}, [], compare=operations.ORDER)
+    script = [operations.LOSSES, ("clip", {}), operations.EVENTS]
+    case = operations.Case("X00", "nothing", {}, script, compare=operations.ORDER, rounding=operations.CLIPPED)
+    assert [case.tolerance(2, position) for position in range(3)] == [None, operations.CLOSE, operations.CLOSE]
+    for wrong in ({"compare": None}, {"script": script[:2]}, {"script": script[::2]}):
+        try:
+            dataclasses.replace(case, **wrong)
+        except AssertionError:
+            continue
+        raise SystemExit(f"a case may have {wrong}")
     one, more = torch.tensor([1.0]), torch.tensor([1.0000001])
     events = [["gather root 8 Float", "reduce root 8 Float"], ["reduce root 8 Float", "gather root 8 Float"]]
     for key, ours, theirs, tolerance in (("parameter", more, one, None), ("parameter", one.double(), one, None),

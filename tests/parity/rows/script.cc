@@ -2,17 +2,16 @@
 
 #include <ATen/ATen.h>
 #include <fsdp/clip_grad.h>
-#include <fsdp/grad_scaler.h>
+#include <fsdp/full_params.h>
 #include <fsdp/unit.h>
-#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <utility>
 
+#include "tests/parity/rows/optimizer.h"
 #include "tests/parity/rows/values.h"
 
 namespace parity_rows {
@@ -56,6 +55,8 @@ class Case {
         {"set", &Case::set},
         {"prefetch", &Case::prefetch},
         {"delay", &Case::delay},
+        {"mode", &Case::set_mode},
+        {"summon", &Case::summon},
         {"freeze", &Case::freeze},
         {"unshard", &Case::unshard},
         {"wait", &Case::wait},
@@ -71,6 +72,8 @@ class Case {
         {"shards_of_rank", &Case::note_shards},
         {"events", &Case::note_events},
         {"dtypes", &Case::note_dtypes},
+        {"planned", &Case::note_planned},
+        {"members", &Case::note_members},
     };
     return all;
   }
@@ -93,77 +96,16 @@ class Case {
     units_.clear();
     for (const json& unit : options.at("units")) {
       const std::string name = unit.at("name").get<std::string>();
-      const fsdp::FullyShardOptions how = with_prefetch(options_of(unit), options);
-      units_[name] = unit.contains("modules")
-                         ? fsdp::fully_shard(modules_named(unit.at("modules")), how)
-                         : fsdp::fully_shard(module_named(name), how);
+      const fsdp::FullyShardOptions how = options_of(unit, options, *model_, mesh_);
+      const std::vector<std::shared_ptr<torch::nn::Module>> modules =
+          modules_named(*model_, unit.value("modules", json::array({name})));
+      units_[name] = modules.size() == 1 ? fsdp::fully_shard(modules.front(), how)
+                                         : fsdp::fully_shard(modules, how);
     }
     root_ = units_.at("");
     if (options.contains("then_to")) {
-      expect_no_cast();
+      expect_no_cast(*model_, root_.sharded_parameters().front().local.scalar_type());
     }
-  }
-
-  void expect_no_cast() {
-    const at::ScalarType dtype = root_.sharded_parameters().front().local.scalar_type();
-    std::string said;
-    try {
-      model_->to(dtype == at::kFloat ? at::kDouble : at::kFloat);
-    } catch (const c10::Error& error) {
-      said = error.what_without_backtrace();
-    }
-    TORCH_CHECK(said.find(" is sharded now") != std::string::npos,
-                "a sharded module's to() is not refused: ", said);
-  }
-
-  fsdp::FullyShardOptions options_of(const json& unit) const {
-    fsdp::FullyShardOptions how;
-    how.mesh = mesh_;
-    how.mp_policy = policy_of(unit.value("precision", json::object()));
-    if (unit.contains("reshard")) {
-      how.reshard_after_forward = reshard_of(unit.at("reshard"));
-    }
-    if (unit.contains("placement")) {
-      how.shard_placement_fn = placement_of(unit.at("placement"));
-    }
-    for (const json& prefix : unit.value("ignored", json::array())) {
-      for (const auto& [name, parameter] : unique_parameters(*model_)) {
-        if (name.starts_with(prefix.get<std::string>())) {
-          how.ignored_params.push_back(parameter);
-        }
-      }
-    }
-    return how;
-  }
-
-  /// FSDP1's.
-  static fsdp::FullyShardOptions with_prefetch(fsdp::FullyShardOptions how, const json& options) {
-    how.forward_prefetch = options.value("forward_prefetch", how.forward_prefetch);
-    if (options.contains("backward_prefetch")) {
-      const json& name = options.at("backward_prefetch");
-      how.backward_prefetch = name == "BACKWARD_POST" ? fsdp::BackwardPrefetch::kBackwardPost
-                                                      : fsdp::BackwardPrefetch::kBackwardPre;
-      if (name.is_null()) {
-        how.backward_prefetch.reset();
-      }
-    }
-    if (options.value("limit_all_gathers", false)) {
-      how.limit_all_gathers = 2;
-    }
-    return how;
-  }
-
-  std::shared_ptr<torch::nn::Module> module_named(const std::string& name) const {
-    return name.empty() ? std::static_pointer_cast<torch::nn::Module>(model_)
-                        : model_->named_modules()[name];
-  }
-
-  std::vector<std::shared_ptr<torch::nn::Module>> modules_named(const json& names) const {
-    std::vector<std::shared_ptr<torch::nn::Module>> modules;
-    for (const json& name : names) {
-      modules.push_back(module_named(name.get<std::string>()));
-    }
-    return modules;
   }
 
   const fsdp::FSDPModule& unit(const json& options) const {
@@ -180,18 +122,7 @@ class Case {
 
   // --- training
 
-  void make_optimizer(const json& options) {
-    const double lr = options.at("lr").get<double>();
-    if (options.at("kind") == "sgd") {
-      sgd_.emplace(root_.parameters(), torch::optim::SGDOptions(lr).momentum(0.9));
-    } else {
-      adamw_ =
-          std::make_shared<fsdp::AdamW>(root_, fsdp::AdamWOptions{.lr = lr, .weight_decay = 0.1});
-      if (options.value("in_backward", false)) {
-        fsdp::apply_optimizer_in_backward(adamw_);
-      }
-    }
-  }
+  void make_optimizer(const json& options) { optimizer_.make(root_, options); }
 
   void forward(const json& options) {
     const auto seed = options.at("seed").get<uint64_t>();
@@ -234,27 +165,12 @@ class Case {
     if (options.value("overflows", false) && world_.group->rank() == 0) {
       sum = sum * std::numeric_limits<double>::infinity();
     }
-    (scaler_ ? scaler_->scale(sum) : sum).backward();
+    optimizer_.scale(sum).backward();
     losses_.clear();
   }
 
-  void step(const json& /*options*/) {
-    if (sgd_) {
-      sgd_->step();
-    } else if (scaler_) {
-      scaler_->step(*adamw_);
-    } else {
-      adamw_->step();
-    }
-  }
-
-  void zero_grad(const json& options) {
-    if (sgd_) {
-      sgd_->zero_grad(!options.value("in_place", false));
-    } else {
-      adamw_->zero_grad();
-    }
-  }
+  void step(const json& /*options*/) { optimizer_.step(); }
+  void zero_grad(const json& options) { optimizer_.zero_grad(options.value("in_place", false)); }
 
   void clip(const json& options) {
     // JSON has no infinity.
@@ -266,19 +182,9 @@ class Case {
 
   // --- scaled losses
 
-  void make_scaler(const json& options) {
-    fsdp::GradScalerOptions how;
-    how.init_scale = options.at("init_scale").get<double>();
-    how.growth_interval = options.value("growth_interval", int64_t{2000});
-    scaler_.emplace(how);
-  }
-
-  void unscale(const json& /*options*/) { scaler_->unscale_(*adamw_); }
-
-  void update_scale(const json& /*options*/) {
-    scaler_->update();
-    note("scale", at::scalar_tensor(scaler_->get_scale(), at::kDouble));
-  }
+  void make_scaler(const json& options) { optimizer_.make_scaler(options); }
+  void unscale(const json& /*options*/) { optimizer_.unscale(); }
+  void update_scale(const json& /*options*/) { note("scale", optimizer_.update_scale()); }
 
   // --- settings
 
@@ -297,6 +203,8 @@ class Case {
   void delay(const json& options) {
     world_.log->late = options.at("what") == "gather" ? fsdp::Lane::kGather : fsdp::Lane::kReduce;
   }
+
+  void set_mode(const json& options) { model_->train(options.at("train").get<bool>()); }
 
   void freeze(const json& options) {
     for (const json& prefix : options.at("of")) {
@@ -318,6 +226,27 @@ class Case {
     }
   }
   void reshard(const json& options) { unit(options).reshard(); }
+
+  /// Notes the whole parameters, and doubles them.
+  void summon(const json& options) {
+    const fsdp::FullParamsOptions how = {.recurse = options.value("recurse", true),
+                                         .writeback = options.value("writeback", true),
+                                         .with_grads = options.value("with_grads", false)};
+    const bool was_noting = std::exchange(world_.log->is_noting, false);
+    fsdp::summon_full_params(
+        unit(options),
+        [&] {
+          for (const auto& [name, parameter] : parameters_of(*model_, options.at("of"))) {
+            note("whole " + name, parameter);
+            if (how.with_grads && parameter.grad().defined()) {
+              note("whole gradient " + name, parameter.grad());
+            }
+            parameter.mul_(2);
+          }
+        },
+        how);
+    world_.log->is_noting = was_noting;
+  }
 
   // --- state dicts
 
@@ -345,8 +274,7 @@ class Case {
     for (const auto& [name, handle] : units_) {
       states.emplace_back(handle.state());
     }
-    adamw_.reset();
-    sgd_.reset();
+    optimizer_ = {};
     losses_.clear();
     units_.clear();
     root_ = {};
@@ -404,13 +332,9 @@ class Case {
 
   /// What is ignored, and its gradients, which are this rank's.
   void note_local(const json& options) {
-    for (const auto& [name, parameter] : unique_parameters(*model_)) {
-      for (const json& prefix : options.at("of")) {
-        if (name.starts_with(prefix.get<std::string>())) {
-          note("local " + name, parameter);
-          note("local gradient " + name, parameter.grad());
-        }
-      }
+    for (const auto& [name, parameter] : parameters_of(*model_, options.at("of"))) {
+      note("local " + name, parameter);
+      note("local gradient " + name, parameter.grad());
     }
   }
 
@@ -428,6 +352,11 @@ class Case {
     note("events", std::exchange(world_.log->events, {}));
   }
 
+  /// What a policy makes units, with how many elements each.
+  void note_planned(const json& options) { note("planned", planned_units(model_, options)); }
+  /// What each unit has, with all in it.
+  void note_members(const json& /*options*/) { note("members", members_of(units_)); }
+
   void note_dtypes(const json& /*options*/) { note("dtypes", std::exchange(model_->seen, {})); }
 
   World& world_;
@@ -438,9 +367,7 @@ class Case {
   std::map<std::string, fsdp::FSDPModule> units_;
   std::vector<fsdp::UnshardHandle> handles_;
   fsdp::FSDPModule root_;
-  std::shared_ptr<fsdp::AdamW> adamw_;
-  std::optional<torch::optim::SGD> sgd_;
-  std::optional<fsdp::GradScaler> scaler_;
+  Optimizer optimizer_;
   std::map<std::string, at::Tensor> losses_;  // by name, until their backward
   std::vector<at::Tensor> all_losses_;
   fsdp::ModelStateDict saved_;
