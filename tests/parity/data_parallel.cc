@@ -1,9 +1,10 @@
 // Trains a small model by DistributedDataParallel in several ways and writes what has become of it:
 // the other side of data_parallel_test.py, step by step alike.
 //
-//   data_parallel <output>   (one process per rank, started by a launcher)
+//   data_parallel <output> <backend>   (one process per rank, started by a launcher)
 
 #include <ATen/ATen.h>
+#include <fsdp/ddp_comm_hooks.h>
 #include <fsdp/distributed_data_parallel.h>
 #include <fsdp/process_group.h>
 #include <torch/nn/module.h>
@@ -86,9 +87,10 @@ void write(std::ostream& out, const std::string& way, const Training& training) 
   line("mean", training.ddp->mean);
 }
 
-void train(const std::string& path) {
-  const auto group =
-      fsdp::init_process_group(fsdp::ProcessGroupOptions::from_environment(at::kCPU));
+void train(const std::string& path, const std::string& backend) {
+  auto group_options = fsdp::ProcessGroupOptions::from_environment(at::kCPU);
+  group_options.backend = backend;
+  const auto group = fsdp::init_process_group(group_options);
   const int64_t rank = group->rank();
   std::ofstream file(path + std::to_string(rank));
   const auto way = [&](const std::string& name, fsdp::DistributedDataParallelOptions options,
@@ -138,6 +140,14 @@ void train(const std::string& path) {
       training.step(step);
     }
   });
+  // Two backwards without loss, then one of the matrices by factors.
+  way("powersgd", {}, [](Training& training) {
+    training.ddp.register_comm_hook(fsdp::powerSGD_hook(
+        {.start_powerSGD_iter = 2, .min_compression_rate = 2.8, .random_seed = 7}));
+    for (int64_t step = 0; step < 6; ++step) {
+      training.step(step);
+    }
+  });
   for (const bool divides_by_all : {true, false}) {
     way(divides_by_all ? "join_all" : "join_left", {}, [&](Training& training) {
       training.ddp.join(
@@ -156,8 +166,8 @@ void train(const std::string& path) {
 
 int main(int argc, char** argv) {
   try {
-    TORCH_CHECK(argc == 2, "usage: data_parallel <output>");
-    train(argv[1]);
+    TORCH_CHECK(argc == 3, "usage: data_parallel <output> <backend>");
+    train(argv[1], argv[2]);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;
