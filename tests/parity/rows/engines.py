@@ -2,24 +2,38 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from unittest import mock
 
 import torch
 from event_log import EventLog
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import (BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy,
+from torch.distributed.algorithms._comm_hooks import default_hooks
+from torch.distributed.fsdp import (BackwardPrefetch, CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, ShardingStrategy,
                                     fully_shard)
+from torch.distributed.fsdp.wrap import always_wrap_policy, lambda_auto_wrap_policy, size_based_auto_wrap_policy
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
 DTYPES = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
+FSDP1_PREFIX = "_fsdp_wrapped_module."
 
 
 def full(value: torch.Tensor | None) -> torch.Tensor | None:
     return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def wrap_policy_of(model: nn.Module, options: dict) -> Callable:
+    if options["policy"] == "always":
+        return always_wrap_policy
+    if options["policy"] == "size":
+        return functools.partial(size_based_auto_wrap_policy, min_num_params=options["min"])
+    chosen = {model.get_submodule(name) for name in options["names"]}
+    return functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module in chosen)
 
 
 class Fsdp2:
@@ -35,6 +49,8 @@ class Fsdp2:
                 *(DTYPES.get(policy.get(name)) for name in ("param", "reduce", "output")), policy.get("cast_forward_inputs", True))}
             if "reshard" in unit:
                 how["reshard_after_forward"] = unit["reshard"]
+            if unit.get("offload", False):
+                how["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
             if "placement" in unit:
                 how["shard_placement_fn"] = functools.partial(self.placement_of, dict(model.named_parameters()), unit["placement"])
             self.ignored += unit.get("ignored", [])
@@ -98,15 +114,29 @@ class Fsdp1:
             ahead["backward_prefetch"] = BackwardPrefetch[name] if name else None
         for unit in options["units"]:
             policy = unit.get("precision", {})
-            precision = MixedPrecision(DTYPES.get(policy.get("param")), DTYPES.get(policy.get("reduce"))) if policy else None
-            wrapped = FullyShardedDataParallel(
-                model.get_submodule(unit["name"]), device_mesh=mesh, sharding_strategy=ShardingStrategy[options["strategy"]],
-                mixed_precision=precision, device_id=torch.device("cpu"), use_orig_params=True, **ahead)
+            by_hook = options.get("by_hook", False)  # what libfsdp has as reduce_dtype
+            precision = MixedPrecision(DTYPES.get(policy.get("param")), DTYPES.get(policy.get("reduce"))) if policy and not by_hook else None
+            with mock.patch.dict(os.environ, FSDP_USE_FULL_PREC_IN_EVAL=str(int(policy.get("full_precision_in_eval", False)))):
+                wrapped = FullyShardedDataParallel(
+                    model.get_submodule(unit["name"]), device_mesh=mesh, sharding_strategy=ShardingStrategy[options["strategy"]],
+                    mixed_precision=precision, device_id=torch.device("cpu"), use_orig_params=True, **ahead)
             if not unit["name"]:
+                if by_hook:
+                    self.compress(wrapped, policy["reduce"], mesh)
                 return wrapped
             parent, _, child = unit["name"].rpartition(".")
             setattr(model.get_submodule(parent), child, wrapped)
         raise AssertionError("the last unit is not the root")
+
+    @staticmethod
+    def compress(model: FullyShardedDataParallel, dtype: str, mesh: DeviceMesh) -> None:
+        hook = {"float16": default_hooks.fp16_compress_hook, "bfloat16": default_hooks.bf16_compress_hook}[dtype]
+
+        def without_streams(*args) -> None:  # the CPU's tensors cannot record one
+            with mock.patch.object(torch.Tensor, "record_stream", lambda *_: None):
+                hook(*args)
+
+        model.register_comm_hook(default_hooks.LowPrecisionState(mesh.get_group()), without_streams)
 
     def set(self, model: nn.Module, options: dict) -> None:
         if options["what"] != "requires_gradient_sync":
@@ -121,7 +151,8 @@ class Fsdp1:
     @contextlib.contextmanager
     def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
         with FullyShardedDataParallel.summon_full_params(model, with_grads=True):
-            yield [(name.replace("_fsdp_wrapped_module.", ""), parameter.detach(), parameter.grad)
+            # What is frozen beside what is not has a part of the unit's gradient.
+            yield [(name.replace(FSDP1_PREFIX, ""), parameter.detach(), parameter.grad if parameter.requires_grad else None)
                    for name, parameter in model.named_parameters()]
 
     def clip(self, model: nn.Module, max_norm: float, norm_type: float, log: EventLog) -> torch.Tensor:

@@ -18,11 +18,11 @@ import noted_files
 import torch
 import torch._dynamo  # noqa: F401: which an optimizer's first step loads, once for all ranks
 import torch.distributed as dist
-from engines import DTYPES, ENGINES, Fsdp1, Fsdp2
+from engines import DTYPES, ENGINES, FSDP1_PREFIX, Fsdp1, Fsdp2, wrap_policy_of
 from event_log import EventLog
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, register_fsdp_forward_method
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
 
@@ -77,7 +77,8 @@ class Case:
     # --- training
 
     def optimizer(self, options: dict) -> None:
-        chosen = list(self.model.parameters())
+        named = list(self.model.named_parameters())
+        chosen = [parameter for _, parameter in named]
         self.shards = []
         in_backward = options.get("in_backward", False)
         if isinstance(self.engine, Fsdp2):
@@ -88,6 +89,11 @@ class Case:
                 chosen = [shard for _, shard in self.shards]
         if in_backward:
             self.step_in_backward(chosen, options["lr"])
+        elif "groups" in options:
+            suffixes = [group["suffix"] for group in options["groups"]]
+            self.torch_optimizer = torch.optim.AdamW([
+                {"params": [parameter for name, parameter in named if name.endswith(suffix)], "lr": group["lr"], "weight_decay": group["weight_decay"]}
+                for suffix, group in zip(suffixes, options["groups"])], options["lr"], weight_decay=0.1)
         elif options["kind"] == "sgd":
             self.torch_optimizer = torch.optim.SGD(chosen, options["lr"], momentum=0.9)
         else:
@@ -170,6 +176,21 @@ class Case:
 
     def delay(self, options: dict) -> None:
         self.log.late = options["what"]
+
+    def mode(self, options: dict) -> None:
+        self.model.train(options["train"])
+
+    def summon(self, options: dict) -> None:
+        """FSDP1's. Notes the whole parameters, and doubles them."""
+        how = {"recurse": True, "writeback": True, "with_grads": False, **{name: options[name] for name in options if name not in ("of", "unit")}}
+        root = self.model.get_submodule(options.get("unit", ""))
+        with self.log.paused(), FullyShardedDataParallel.summon_full_params(root, **how):
+            for name, parameter in self.named():
+                if name.startswith(tuple(options["of"])):
+                    self.note(f"whole {name}", parameter)
+                    if how["with_grads"] and parameter.grad is not None:
+                        self.note(f"whole gradient {name}", parameter.grad)
+                    parameter.data.mul_(2)
 
     def freeze(self, options: dict) -> None:
         for name, parameter in self.model.named_parameters():
@@ -274,6 +295,30 @@ class Case:
     def events(self, options: dict) -> None:
         self.note("events", list(self.log.events))
         self.log.events.clear()
+
+    def named(self) -> list[tuple[str, torch.Tensor]]:
+        """As before FSDP1 has wrapped modules."""
+        return [(name.replace(FSDP1_PREFIX, ""), parameter) for name, parameter in self.model.named_parameters()]
+
+    def planned(self, options: dict) -> None:
+        """What a policy of FSDP1's makes units, with how many elements each."""
+        ignored = [self.model.get_submodule(name) for name in options.get("ignored", [])]
+        wrapped = FullyShardedDataParallel(self.model, auto_wrap_policy=wrap_policy_of(self.model, options), ignored_modules=ignored,
+                                           device_id=torch.device("cpu"))
+        units = FullyShardedDataParallel.fsdp_modules(wrapped)
+        names = {module: name.replace(FSDP1_PREFIX, "").removesuffix("_fsdp_wrapped_module").rstrip(".")
+                 for name, module in wrapped.named_modules()}
+        self.note("planned", sorted(f"{names[unit]} {sum(unit._handle.flat_param._numels)}" for unit in units if unit._handle))
+
+    def members(self, options: dict) -> None:
+        """FSDP2's: what each unit has, with all in it."""
+        lines = []
+        for unit, module in self.model.named_modules():
+            if isinstance(module, FSDPModule):
+                taken = {id(each.sharded_param) for part in module.modules() if isinstance(part, FSDPModule)
+                         for each in part._get_fsdp_state()._fsdp_param_group.fsdp_params}
+                lines += [f"{unit}: {name}" for name, parameter in module.named_parameters() if id(parameter) in taken]
+        self.note("members", sorted(lines))
 
     def dtypes(self, options: dict) -> None:
         self.note("dtypes", list(self.seen))
