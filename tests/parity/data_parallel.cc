@@ -87,10 +87,14 @@ void write(std::ostream& out, const std::string& way, const Training& training) 
   line("mean", training.ddp->mean);
 }
 
+std::shared_ptr<fsdp::Collectives> group_of(const std::string& backend) {
+  auto options = fsdp::ProcessGroupOptions::from_environment(at::kCPU);
+  options.backend = backend;
+  return fsdp::init_process_group(options);
+}
+
 void train(const std::string& path, const std::string& backend) {
-  auto group_options = fsdp::ProcessGroupOptions::from_environment(at::kCPU);
-  group_options.backend = backend;
-  const auto group = fsdp::init_process_group(group_options);
+  const auto group = group_of(backend);
   const int64_t rank = group->rank();
   std::ofstream file(path + std::to_string(rank));
   const auto way = [&](const std::string& name, fsdp::DistributedDataParallelOptions options,
@@ -128,18 +132,15 @@ void train(const std::string& path, const std::string& backend) {
       training.step(step);
     }
   });
-  way("fp16", {}, [](Training& training) {
-    training.ddp.register_comm_hook(fsdp::fp16_compress_hook());
-    for (int64_t step = 0; step < 3; ++step) {
-      training.step(step);
-    }
-  });
-  way("bf16", {}, [](Training& training) {
-    training.ddp.register_comm_hook(fsdp::bf16_compress_hook());
-    for (int64_t step = 0; step < 3; ++step) {
-      training.step(step);
-    }
-  });
+  for (const bool is_half : {true, false}) {
+    way(is_half ? "fp16" : "bf16", {}, [is_half](Training& training) {
+      training.ddp.register_comm_hook(is_half ? fsdp::fp16_compress_hook()
+                                              : fsdp::bf16_compress_hook());
+      for (int64_t step = 0; step < 3; ++step) {
+        training.step(step);
+      }
+    });
+  }
   // Two backwards without loss, then one of the matrices by factors.
   way("powersgd", {}, [](Training& training) {
     training.ddp.register_comm_hook(fsdp::powerSGD_hook(
