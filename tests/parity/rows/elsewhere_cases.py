@@ -51,7 +51,8 @@ def of_fsdp1() -> list[Case]:
         Case("L09", "computed_in_bfloat16", stack(), [shard(*blocks_and_root(precision=BF16)), ADAMW, *train()]),
         Case("L09", "reduced_in_bfloat16", stack(), [
             shard(*blocks_and_root(precision={"reduce": "bfloat16"})), ADAMW, *train()], long_ranks=()),
-        # Behind the step that follows, FSDP1's root has other parameters, though the gradients are the same.
+        # Up to the gradients, which are the same: FSDP1's step then makes other parameters of the root than without the evaluation. That libfsdp's
+        # do not depend on it is EvalPrecisionTest's.
         Case("L09", "evaluated_in_full_precision", stack(), [
             shard(*blocks_and_root(precision={**BF16, "full_precision_in_eval": True})), ADAMW, *train(1), ("mode", {"train": False}),
             forward(1, grad=False, **{"as": "eval"}), ("mode", {"train": True}), forward(2), BACKWARD, GRADIENTS,

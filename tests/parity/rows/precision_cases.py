@@ -44,7 +44,8 @@ def precision() -> list[Case]:
         Case("M04", "no_cast_of_inputs", stack(), [
             shard(*blocks_and_root(precision={**BF16, "cast_forward_inputs": False})), ADAMW, *train(2, input="bfloat16")]),
         Case("M05", "recomputed_in_bfloat16", stack(checkpointed=True), [
-            shard(*blocks_and_root(precision=BF16)), ADAMW, forward(0, input_requires_grad=True), BACKWARD, SEEN_DTYPES, GRADIENTS, STEP, ZERO_GRAD, *train(2, 1)]),
+            shard(*blocks_and_root(precision=BF16)), ADAMW, forward(0, input_requires_grad=True), BACKWARD, SEEN_DTYPES, GRADIENTS, STEP, ZERO_GRAD,
+            *train(2, 1)]),
         Case("M04", "results_in_float32", stack(), [
             shard(*blocks_and_root(precision=BF16)[:-1], unit("", precision={**BF16, "output": "float32"})), ADAMW, forward(0), SEEN_DTYPES,
             *train(2, 1)]),

@@ -61,7 +61,8 @@ def run_libfsdp(program: Path, backend: str, ranks: int, cases: Path, output: Pa
         for process in started:
             process.kill()
     if any(process.returncode != 0 for process in started):
-        raise SystemExit(f"libfsdp with {backend} at {ranks} ranks ends with {[p.returncode for p in started]} in {reference.cases_at(output)}:\n" + "\n".join(outputs)[-4000:])
+        raise SystemExit(f"libfsdp with {backend} at {ranks} ranks ends with {[p.returncode for p in started]} in {reference.cases_at(output)}:\n" +
+                         "\n".join(outputs)[-4000:])
 
 
 class Results:

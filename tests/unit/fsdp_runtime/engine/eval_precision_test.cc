@@ -121,19 +121,25 @@ TEST_P(EvalPrecisionTest, WhatRunsBetweenForwardAndBackwardChangesNothing) {
   };
   run_ranks(GetParam(), [&all](Rank& rank) {
     for (const bool reshards : {true, false}) {
-      std::vector<std::vector<LocalShard>> gradients;
+      std::vector<std::vector<LocalShard>> trained;
       for (const Between& between : all) {
         const EvalSetup setup = shard_pair(rank, kNarrow, half_but_in_eval());
         setup.root.set_reshard_after_forward(reshards);
+        AdamW optimizer(setup.root, {.lr = 0.01});
         const at::Tensor x = input_of(rank, kNarrow);
-        const at::Tensor result = setup.model(x);
-        between(setup, x);
-        result.sum().backward();
-        gradients.push_back(setup.root.sharded_gradients());
+        for (int step = 0; step < 3; ++step) {
+          between(setup, x);
+          const at::Tensor result = setup.model(x);
+          between(setup, x);
+          result.sum().backward();
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+        trained.push_back(setup.root.sharded_parameters());
       }
-      for (size_t run = 1; run < gradients.size(); ++run) {
-        for (size_t i = 0; i < gradients[0].size(); ++i) {
-          EXPECT_TRUE(at::equal(gradients[0][i].local, gradients[run][i].local)) << run;
+      for (size_t run = 1; run < trained.size(); ++run) {
+        for (size_t i = 0; i < trained[0].size(); ++i) {
+          EXPECT_TRUE(at::equal(trained[0][i].local, trained[run][i].local)) << run;
         }
       }
     }
