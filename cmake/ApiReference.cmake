@@ -27,6 +27,6 @@ add_custom_command(OUTPUT ${_api_reference}/index.html
   COMMAND ${CMAKE_COMMAND} -E env FSDP_API_VERSION=${PROJECT_VERSION} FSDP_API_OUTPUT=${_api_reference}
           $<TARGET_FILE:Doxygen::doxygen> docs/api/Doxyfile
   WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-  DEPENDS ${_api_sources} ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/FSDP2.md ${PROJECT_SOURCE_DIR}/docs/INSTALL.md
+  DEPENDS ${_api_sources} ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/FSDP2.md ${PROJECT_SOURCE_DIR}/docs/DDP.md ${PROJECT_SOURCE_DIR}/docs/INSTALL.md
   COMMENT "Writing the API reference to ${_api_reference}/index.html" VERBATIM)
 add_custom_target(api_reference DEPENDS ${_api_reference}/index.html)

@@ -5,7 +5,7 @@
 #   asan      every unit test
 #   tsan      unit tests of what shares state between threads: THREADS
 #   release   the scripts that start programs, and unit tests that go through so many cases that they would take minutes
-#             with sanitizers: ENUMERATES
+#             with sanitizers, or that measure memory, of which sanitizers have their own: ENUMERATES
 #
 # The same tests in the other builds, and those declared with SOAK, are the soak tier. Other builds (dev) do not
 # distinguish: there everything is `change` but SOAK. The target `change` builds what the first tier needs, `soak` what

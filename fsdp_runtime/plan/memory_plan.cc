@@ -18,40 +18,77 @@ int64_t bytes_of(const CountBySize& slots) {
   return bytes;
 }
 
-/// The slots of each unit that gives them back, in execution order.
-std::vector<CountBySize> slots_by_unit(const std::vector<GroupMemory>& groups) {
-  std::vector<CountBySize> units;
+bool copies_out(const GroupMemory& group) { return group.copied_numel > 0; }
+
+/// Of the parameters when they are whole; 0 if that takes no memory.
+int64_t whole_bytes(const GroupMemory& group) {
+  if (group.has_parameters_in_place || (group.is_windowed && !copies_out(group))) {
+    return 0;
+  }
+  return (copies_out(group) ? group.copied_numel : group.numel) * group.compute_bytes;
+}
+
+/// Slots that a unit gives back.
+struct UnitSlots {
+  CountBySize gathered;    // from when it is gathered
+  CountBySize copied_out;  // from when it is used; what it has been gathered to is given back then
+};
+
+/// In execution order. `of_parts`: while those that keep parts are gathered from these, which are
+/// parts of the parameters themselves.
+std::vector<UnitSlots> slots_by_unit(const std::vector<GroupMemory>& groups, bool of_parts) {
+  std::vector<UnitSlots> units;
   for (size_t i = 0; i < groups.size(); ++i) {
     if (i == 0 || groups[i].unit != groups[i - 1].unit) {
       units.emplace_back();
     }
     const GroupMemory& group = groups[i];
-    if (!group.is_windowed && !group.has_parameters_in_place && !group.stays_gathered) {
-      units.back()[group.numel * group.compute_bytes] += 1;
+    const bool copies = copies_out(group) && !(of_parts && group.part_ranks > 0);
+    if (copies && !group.is_windowed) {
+      units.back().gathered[group.numel * group.compute_bytes] += 1;
+    }
+    if (whole_bytes(group) > 0 && !group.stays_gathered) {
+      UnitSlots& unit = units.back();
+      (copies ? unit.copied_out : unit.gathered)[whole_bytes(group)] += 1;
     }
   }
   return units;
 }
 
+CountBySize larger_counts(CountBySize a, const CountBySize& b) {
+  for (const auto& [size, count] : b) {
+    a[size] = std::max(a[size], count);
+  }
+  return a;
+}
+
 // The unit in use and the prefetched one need slots at the same time: the next in forward, the one
 // before it in backward.
+CountBySize most_slots(const std::vector<UnitSlots>& units) {
+  CountBySize most;
+  UnitSlots previous;
+  for (const UnitSlots& unit : units) {
+    CountBySize both = larger_counts(unit.copied_out, previous.copied_out);
+    for (const CountBySize& gathered : {unit.gathered, previous.gathered}) {
+      for (const auto& [size, count] : gathered) {
+        both[size] += count;
+      }
+    }
+    most = larger_counts(most, both);
+    previous = unit;
+  }
+  return most;
+}
+
 int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   int64_t bytes = 0;
   for (const GroupMemory& group : groups) {
-    if (group.stays_gathered && !group.is_windowed && !group.has_parameters_in_place) {
-      bytes += group.numel * group.compute_bytes;
-    }
+    const int64_t whole = whole_bytes(group);
+    bytes += group.stays_gathered ? whole : 0;
+    bytes += group.part_ranks > 0 ? whole / group.part_ranks : 0;
   }
-  CountBySize most;
-  CountBySize previous;
-  for (const CountBySize& unit : slots_by_unit(groups)) {
-    for (const auto& [size, count] : unit) {
-      const auto found = previous.find(size);
-      most[size] = std::max(most[size], count + (found == previous.end() ? 0 : found->second));
-    }
-    previous = unit;
-  }
-  return bytes + bytes_of(most);
+  return bytes + bytes_of(larger_counts(most_slots(slots_by_unit(groups, /*of_parts=*/false)),
+                                        most_slots(slots_by_unit(groups, /*of_parts=*/true))));
 }
 
 int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups) {
@@ -78,7 +115,7 @@ MemoryPlan plan_memory(const std::vector<GroupMemory>& groups) {
   for (const GroupMemory& group : groups) {
     const int64_t shard = shard_numel(group) * group.master_bytes;
     plan.shard_bytes += shard;
-    if (group.is_windowed && group.compute_bytes != group.master_bytes) {
+    if (group.is_windowed && !copies_out(group) && group.compute_bytes != group.master_bytes) {
       plan.shard_bytes += shard_numel(group) * group.compute_bytes;
     }
     if (group.is_trainable) {

@@ -15,13 +15,15 @@ inline constexpr int64_t kReducedSlotsPerSize = 3;
 /// Input of plan_memory for one group. Groups are given in execution order.
 struct GroupMemory {
   int64_t unit = 0;             // groups of one unit follow each other, and are gathered together
-  int64_t numel = 0;            // of the whole group, padding included
+  int64_t numel = 0;            // of the whole group as it is gathered, padding included
+  int64_t copied_numel = 0;     // of the memory that it is copied out to; 0: it is not
   int64_t ranks = 1;            // that divide the group
   int64_t master_bytes = 4;     // per element of the shard
   int64_t compute_bytes = 4;    // per element of the gathered parameters
   int64_t reduce_bytes = 4;     // per element of the gradients that are reduced
   bool stays_gathered = false;  // between forward and backward, or while units inside it run
   bool is_windowed = false;     // peers read the shard, or a copy of it in compute_bytes, in place
+  int64_t part_ranks = 0;       // that keep a part each from forward to backward; 0: of nothing
   // One rank alone, without casts: needs no memory beside the shard, or the shard's gradient.
   bool has_parameters_in_place = false;
   bool has_gradients_in_place = false;

@@ -27,10 +27,10 @@ LAYERS = bench_train.DEEP_MODEL["num_hidden_layers"]
 LIBFSDP = [str(measure.BIN / "host_cost")]
 
 
-def run(command: list[str], turns: int) -> list[list[float]]:
-    """By turn: microseconds per iteration of the plain model, then of those that are sharded."""
+def run(command: list[str], turns: int, *arguments: str) -> list[list[float]]:
+    """By turn: microseconds per iteration of the plain model, then of those that are sharded. `arguments`: behind the turns."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(turns)], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run([*command, str(turns), *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         sys.exit(f"exit code {done.returncode} of: {' '.join(command)}\n{(done.stdout + done.stderr)[-4000:]}")
     return [[float(value) for value in line.split()] for line in done.stdout.splitlines()]

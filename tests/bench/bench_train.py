@@ -92,9 +92,13 @@ def write_case(folder: Path, case: Case) -> Path:
     return path
 
 
-def step_seconds(metrics: Path) -> list[float]:
+def step_records(metrics: Path) -> list[dict]:
     records = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return [record["step_seconds"] for record in records if "step_seconds" in record][WARM_UP_STEPS:]
+    return [record for record in records if "step_seconds" in record]
+
+
+def step_seconds(metrics: Path) -> list[float]:
+    return [record["step_seconds"] for record in step_records(metrics)][WARM_UP_STEPS:]
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -108,8 +112,8 @@ def launcher_of(side: str) -> list[str]:
     return [measure.TORCHRUN if side in ("FSDP2", "DDP") else measure.FSDPRUN, "--standalone"]
 
 
-def train(side: str, case: Case, ranks: int) -> list[float]:
-    """Seconds of each step."""
+def train(side: str, case: Case, ranks: int, programs: Path = measure.BIN) -> list[float]:
+    """Seconds of each step, with the fsdp-train of `programs`."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         config = write_case(folder, case)
@@ -119,7 +123,7 @@ def train(side: str, case: Case, ranks: int) -> list[float]:
             command += [str(PARITY / "fsdp2_train.py"), "--config", str(config), "--output", str(metrics), "--optimizer", "fused",
                         *(["--ddp"] if side == "DDP" else [])]
         else:
-            command += ["--no-python", str(measure.BIN / "fsdp-train"), "--config", str(config),
+            command += ["--no-python", str(programs / "fsdp-train"), "--config", str(config),
                         "--set", f"parallel.backend={'auto' if side == 'alone' else side}"]
         run(command, folder)
         return step_seconds(metrics)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The programs of bench_host.py and bench_memory.py print what these read. The benchmarks themselves are run by scripts/bench only."""
+"""The programs of bench_host.py, bench_host_builds.py and bench_memory.py print what these read. The benchmarks themselves are run by
+scripts/bench only."""
 
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import unittest
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("support", "bench")]
+import bench_host  # noqa: E402
+import bench_host_builds  # noqa: E402
 import bench_memory  # noqa: E402
 import bench_train  # noqa: E402
 import measure  # noqa: E402
@@ -20,6 +23,11 @@ class EngineProgramsTest(unittest.TestCase):
         times = [[float(value) for value in line.split()] for line in done.stdout.splitlines()]
         self.assertEqual([len(turn) for turn in times], [3, 3])
         self.assertGreater(min(value for turn in times for value in turn), 0)
+
+    def test_a_time_for_the_plain_model_and_each_prefetch_policy(self):
+        times = bench_host.run(bench_host.LIBFSDP, 1, "1", "policies")
+        self.assertEqual([len(turn) for turn in times], [1 + len(bench_host_builds.POLICIES)])
+        self.assertGreater(min(times[0]), 0)
 
     def test_the_plan_of_a_rank(self):
         case = bench_train.Case(steps=1, micro_batch=1, length=16, mode="fp32", model="deep")
@@ -34,7 +42,7 @@ class EngineProgramsTest(unittest.TestCase):
         self.assertLess(one_of_two["optimizer"], alone["optimizer"])
 
     def test_usage(self):
-        for program, arguments, usage in [("host_cost", ["0"], "host_cost [TURNS [ITERATIONS]]"),
+        for program, arguments, usage in [("host_cost", ["0"], "host_cost [TURNS [ITERATIONS [policies]]]"),
                                           ("planned_memory", [], "planned_memory CONFIG RANKS")]:
             done = subprocess.run([measure.BIN / program, *arguments], capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr), (2, f"usage: {usage}\n"))

@@ -1,12 +1,16 @@
 // What wrapping costs on the host: forward and backward of a chain of tiny units, plain and sharded
 // over a group whose collectives are over when they are issued.
 //
-//   host_cost [TURNS [ITERATIONS]]
+//   host_cost [TURNS [ITERATIONS [policies]]]
 //
 // Each turn measures the models one after the other and prints a line: microseconds of CPU time per
 // iteration of the plain model, of the one whose units are all-gathered into slots, of the one
 // whose units are gathered through windows. bench_host.py compares them, and FSDP2
-// (fsdp2_host_cost.py).
+// (fsdp2_host_cost.py); bench_host_builds.py compares two builds.
+//
+// policies: a line has the plain model, the one with default options, and those whose root has
+// backward_prefetch kBackwardPost, none, no forward_prefetch, and limit_all_gathers 1; all are
+// gathered into slots.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -76,11 +80,11 @@ double cpu_us() {
 
 class Side {
  public:
-  /// `group`: null for the plain model.
-  explicit Side(const std::shared_ptr<fsdp::Collectives>& group)
+  /// `group`: null for the plain model. `options`: without a mesh.
+  explicit Side(const std::shared_ptr<fsdp::Collectives>& group,
+                fsdp::FullyShardOptions options = {})
       : model_(std::make_shared<Chain>()), input_(at::ones({kBatch, kWidth}).requires_grad_()) {
     if (group) {
-      fsdp::FullyShardOptions options;
       options.mesh = fsdp::init_device_mesh(c10::kCPU, {group->size()}, {"dp_shard"}, group);
       for (const fsdp::Unit<Block>& block : model_->blocks) {
         fsdp::fully_shard(block.ptr(), options);
@@ -122,16 +126,41 @@ class Side {
   std::optional<fsdp::AdamW> optimizer_;  // of the sharded model
 };
 
-int run(int turns, int iterations) {
-  at::set_num_threads(1);
-  Side plain(nullptr);
-  Side sharded(std::make_shared<fsdp::bench::InstantCollectives>(kRanks, 0));
-  Side windowed(std::make_shared<fsdp::bench::InstantCollectives>(kRanks, kWindowAlignment));
+std::shared_ptr<fsdp::Collectives> group_with(int64_t window_alignment) {
+  return std::make_shared<fsdp::bench::InstantCollectives>(kRanks, window_alignment);
+}
+
+/// Sides that hold their models while others are measured, the plain one first.
+using Sides = std::vector<std::unique_ptr<Side>>;
+
+Sides slots_and_windows() {
+  Sides sides;
+  sides.push_back(std::make_unique<Side>(nullptr));
+  sides.push_back(std::make_unique<Side>(group_with(0)));
+  sides.push_back(std::make_unique<Side>(group_with(kWindowAlignment)));
+  return sides;
+}
+
+Sides prefetch_policies() {
+  std::vector<fsdp::FullyShardOptions> policies(5);
+  policies[1].backward_prefetch = fsdp::BackwardPrefetch::kBackwardPost;
+  policies[2].backward_prefetch = std::nullopt;
+  policies[3].forward_prefetch = false;
+  policies[4].limit_all_gathers = 1;
+  Sides sides;
+  sides.push_back(std::make_unique<Side>(nullptr));
+  for (const fsdp::FullyShardOptions& policy : policies) {
+    sides.push_back(std::make_unique<Side>(group_with(0), policy));
+  }
+  return sides;
+}
+
+int run(int turns, int iterations, const Sides& sides) {
   for (int turn = 0; turn < turns; ++turn) {
-    const double of_plain = plain.us_per_iteration(iterations);
-    const double of_sharded = sharded.us_per_iteration(iterations);
-    const double of_windowed = windowed.us_per_iteration(iterations);
-    std::cout << of_plain << ' ' << of_sharded << ' ' << of_windowed << std::endl;
+    for (const std::unique_ptr<Side>& side : sides) {
+      std::cout << (side == sides.front() ? "" : " ") << side->us_per_iteration(iterations);
+    }
+    std::cout << std::endl;
   }
   return 0;
 }
@@ -141,9 +170,11 @@ int run(int turns, int iterations) {
 int main(int argc, char** argv) {
   const int turns = argc > 1 ? std::atoi(argv[1]) : 15;
   const int iterations = argc > 2 ? std::atoi(argv[2]) : 200;
-  if (argc > 3 || turns < 1 || iterations < 1) {
-    std::cerr << "usage: host_cost [TURNS [ITERATIONS]]\n";
+  const bool has_policies = argc == 4 && std::string(argv[3]) == "policies";
+  if (argc > 4 || (argc == 4 && !has_policies) || turns < 1 || iterations < 1) {
+    std::cerr << "usage: host_cost [TURNS [ITERATIONS [policies]]]\n";
     return 2;
   }
-  return run(turns, iterations);
+  at::set_num_threads(1);
+  return run(turns, iterations, has_policies ? prefetch_policies() : slots_and_windows());
 }

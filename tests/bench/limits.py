@@ -52,7 +52,10 @@ TRAIN = {("shm", "4 x 128"): Ratio(1.38, 1.0), ("shm", "1 x 256"): Ratio(1.85, 1
 TRAIN_ALONE = {("fp32", "4 x 128"): Ratio(0.97, 0.97),
                **{(mode, "1 x 256"): Ratio(0.95, 0.95) for mode in ("fp32", "bf16", "accumulation", "checkpointing")}}
 TRAIN_DDP = {("fp32", "4 x 128"): Ratio(1.0, 1.0), ("fp32", "1 x 256"): Ratio(1.1, 1.1)}
+# Beside the same with PyTorch, by the comparison and the batch of bench_library.py.
+LIBRARY = {("ddp", "1 x 256"): Ratio(1.1, 0.8)}
 HOST_COST_US = Bound(5, 15)
+ADDED_HOST_COST_US = Bound(0.5, 2)  # by one build, to what another costs
 SECOND_RANK_MS = Bound(0.1, 1)  # per layer
 MEMORY_OFF = Bound(0.03, 0.06)  # of what is expected, up or down
 AGENTS = {"formed_s": Bound(3, 6), "known_s": Bound(0.3, 0.6)}  # of 1,000, in seconds

@@ -40,7 +40,8 @@ class Names:
     members: set[str] = field(default_factory=set)
 
 
-FUNCTION = re.compile(r"(operator(?:\(\)|[^\w\s(]+| \w+)|\w+)\(")
+# Not in a template's argument: std::function<bool(int)>.
+FUNCTION = re.compile(r"(?<![<\w])(operator(?:\(\)|[^\w\s(]+| \w+)|\w+)\(")
 VARIABLE = re.compile(r"(\w+)(?: = .*|\{.*\})?;$")
 
 

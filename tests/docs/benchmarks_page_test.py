@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench"))
+import bench_library  # noqa: E402
 import bench_train  # noqa: E402
 import limits  # noqa: E402
 import measure  # noqa: E402
@@ -125,6 +126,26 @@ class BenchmarksPageTest(unittest.TestCase):
                 self.assertAlmostEqual(float(medians), median(shm) / median(alone), delta=0.011)
                 self.assertAlmostEqual(float(bests), best(shm) / best(alone), delta=0.011)
         self.assertEqual(set(modes), {mode for mode, _ in limits.TRAIN_ALONE} - {"fp32"})
+
+    def test_the_other_ways_to_train_are_judged_as_the_benchmark_does(self):
+        for (what, batch), limit in limits.LIBRARY.items():
+            title = f"33.6 M parameters, {bench_library.RANKS} ranks, {batch}, {what}, tokens/s"
+            found = [rows for head, *rows in tables() if head[0] == title]
+            self.assertEqual(len(found), 1, title)
+            comparison = bench_library.COMPARISONS[what]
+            self.assertEqual([row[0] for row in found[0]], [side.name for side in comparison.sides])
+            base, ours, *_ = found[0]
+            for row in found[0]:
+                with self.subTest(title, side=row[0]):
+                    _, speed, ratios, words, differ_by = row
+                    self.assertLessEqual(float(differ_by), comparison.losses_differ_by)
+                    if row is base:
+                        self.assertEqual((ratios, words), ("-", "-"))
+                        continue
+                    ratio = median(speed) / median(base[1])
+                    self.assert_judged(ratio, limit if row is ours else None, words)
+                    self.assertAlmostEqual(median(ratios), ratio, delta=0.011)
+                    self.assertAlmostEqual(float(ratios.split(" / ")[1]), best(speed) / best(base[1]), delta=0.011)
 
     def test_the_benchmark_fails_and_says_so_below_a_limit(self):
         cells, failed = judged("fp32", "4 x 128", FSDP2=100, DDP=139, alone=144, shm=140)

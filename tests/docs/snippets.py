@@ -9,7 +9,7 @@ from pathlib import Path
 COMMAND = re.compile(r"(scripts/\S|\.ci/\S|build/bin/\S|\.venv/bin/\S|fsdprun |fsdp-train |fsdpctl |ctest |ninja |cmake )")
 
 # Pages whose blocks of C++ make one program, and those of Python another.
-IN_PIECES = ("docs/FSDP2.md",)
+IN_PIECES = ("docs/FSDP2.md", "docs/DDP.md")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def blocks_of(root: Path) -> list[Block]:
 
 
 def is_piece(block: Block) -> bool:
-    """Of a program that a page shows in pieces; fsdp2_page_test.py runs it."""
+    """Of a program that a page shows in pieces; pieces_page_test.py runs it."""
     return block.file in IN_PIECES and block.language in ("cpp", "python")
 
 

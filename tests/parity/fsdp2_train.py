@@ -19,7 +19,7 @@ import torch.distributed as dist
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
@@ -63,8 +63,9 @@ def make_scheduler(optimizer: torch.optim.Optimizer, steps: int, schedule: dict)
     return SequentialLR(optimizer, [rise, main], milestones=[warmup])
 
 
-def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
+def shard(model: LlamaForCausalLM, config: dict, world: int, is_offloaded: bool) -> None:
     """Each block a unit and the rest the root's, with the dtypes and checkpointed blocks of the configuration."""
+    offload = CPUOffloadPolicy(pin_memory=False) if is_offloaded else OffloadPolicy()
     copies = config.get("parallel", {}).get("dp_replicate", 1)
     mesh = (init_device_mesh("cpu", (world,)) if copies == 1 else
             init_device_mesh("cpu", (copies, world // copies), mesh_dim_names=("dp_replicate", "dp_shard")))
@@ -76,18 +77,19 @@ def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
     for number in range(len(layers)):
         if config["train"].get("activation_checkpointing", False):
             layers[number] = checkpoint_wrapper(layers[number])
-        fully_shard(layers[number], mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=root_policy)
+        fully_shard(layers[number], mesh=mesh, mp_policy=policy, offload_policy=offload)
+    fully_shard(model, mesh=mesh, mp_policy=root_policy, offload_policy=offload)
 
 
 def replicate(model: LlamaForCausalLM, config: dict) -> DistributedDataParallel:
-    """The whole model on each rank; in bfloat16 by autocast, as DDP is used."""
+    """The whole model on each rank; in half precision by autocast, as DDP is used."""
     layers = model.model.layers
     for number in range(len(layers)):
         if config["train"].get("activation_checkpointing", False):
             layers[number] = checkpoint_wrapper(layers[number])
-    if config.get("precision", {}).get("param", "float32") == "bfloat16":
-        model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    dtype = getattr(torch, config.get("precision", {}).get("param", "float32"))
+    if dtype != torch.float32:
+        model.forward = torch.autocast("cpu", dtype=dtype)(model.forward)
     return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
@@ -117,7 +119,7 @@ def set_gradient_sync(model: torch.nn.Module, is_needed: bool) -> None:
         model.set_requires_gradient_sync(is_needed)
 
 
-def train_step(model, optimizer, windows: Windows, order: list[int], config: dict, step: int,
+def train_step(model, optimizer, scaler: torch.amp.GradScaler, windows: Windows, order: list[int], config: dict, step: int,
                is_measured: bool) -> tuple[torch.Tensor, float | None]:
     """One optimizer step; returns this rank's mean loss and the global gradient norm, if it is clipped or measured."""
     train = config["train"]
@@ -129,14 +131,16 @@ def train_step(model, optimizer, windows: Windows, order: list[int], config: dic
         inputs, targets = (torch.stack(side) for side in zip(*pairs))
         set_gradient_sync(model, train.get("sync_each_micro_batch", True) or number + 1 == rounds)
         loss = next_token_loss(model(inputs), targets)
-        (loss / rounds if rounds > 1 else loss).backward()
+        scaler.scale(loss / rounds if rounds > 1 else loss).backward()
         total += loss.detach() / rounds if rounds > 1 else loss.detach()
     norm, limit = None, train.get("max_grad_norm", 0)
     if limit > 0 or is_measured:
+        scaler.unscale_(optimizer)
         # An infinite limit only measures: all gradients are multiplied by 1.
         norm_tensor = torch.nn.utils.clip_grad_norm_(model.parameters(), limit if limit > 0 else float("inf"))
         norm = full(norm_tensor).item()
-    optimizer.step()
+    scaler.step(optimizer)
+    scaler.update()
     optimizer.zero_grad()
     return total, norm
 
@@ -165,8 +169,12 @@ def main() -> None:
     parser.add_argument("--grad-norm", action="store_true", help="measure the gradient norm though it is not clipped")
     parser.add_argument("--ddp", action="store_true", help="with DistributedDataParallel instead of FSDP2")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
+    parser.add_argument("--float16", action="store_true", help="compute in it, reduce in float32, and scale the loss")
+    parser.add_argument("--offload", action="store_true", help="keep parameters, gradients and the optimizer's state on the CPU")
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
+    if options.float16:
+        config["precision"] = {"param": "float16", "reduce": "float32", "output": "float32"}
 
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -174,10 +182,11 @@ def main() -> None:
     if options.ddp:
         model = replicate(model, config)
     else:
-        shard(model, config, world)
+        shard(model, config, world, options.offload)
     steps = config["train"]["steps"]
     optimizer = make_optimizer(config, model, options.optimizer)
     scheduler = make_scheduler(optimizer, steps, config.get("schedule", {}))
+    scaler = torch.amp.GradScaler("cpu", enabled=options.float16)
     windows = Windows(config["data"]["train"], config["data"]["seq_len"])
     order = window_order(windows, config["data"])
     tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
@@ -186,7 +195,7 @@ def main() -> None:
         for step in range(steps):
             started = time.perf_counter()
             lr = optimizer.param_groups[0]["lr"]
-            loss, norm = train_step(model, optimizer, windows, order, config, step, options.grad_norm)
+            loss, norm = train_step(model, optimizer, scaler, windows, order, config, step, options.grad_norm)
             scheduler.step()
             gathered = torch.empty(world)
             dist.all_gather_into_tensor(gathered, loss.view(1))

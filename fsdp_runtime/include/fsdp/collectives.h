@@ -22,6 +22,8 @@ namespace fsdp {
 /// @addtogroup communicate
 /// @{
 
+class PartGroups;
+
 /// How a reduction joins the elements of all ranks.
 enum class ReduceOp {
   kSum,  ///< Their sum.
@@ -167,7 +169,7 @@ class FSDP_API Collectives {
   /// the current one, so that the kernels it launches are ordered there, behind the caller's
   /// current stream. If `issue.after` fails (CPU), `stage` does not run, and the returned work
   /// fails with the same error; so does it with what `stage` throws. No peer takes part, and none
-  /// is affected. Default: everything at once, in the caller.
+  /// is affected. Default: everything at once, in the caller, on a device on its current stream.
   virtual WorkPtr run_on_lane(Issue issue, std::function<void()> stage);
 
   /// For whoever has read a result on the host, after the read, or is about to use results for
@@ -227,6 +229,10 @@ class FSDP_API Collectives {
                                                            std::string purpose);
   /// Of a rank's part of a window, in bytes; 0: this group has no windows.
   virtual int64_t window_alignment() const { return 0; }
+
+ private:
+  friend class PartGroups;
+  std::shared_ptr<PartGroups> parts_;  // that units gather over
 };
 
 /// One collective issued through RecordingCollectives.

@@ -1,11 +1,12 @@
 #pragma once
 
 /// @file
-/// Sharding a module: fully_shard(), its options, and the handle that it returns.
+/// Sharding a module: fully_shard(), and the handle that it returns.
 
 #include <ATen/core/Tensor.h>
-#include <fsdp/device_mesh.h>
+#include <fsdp/clip_grad.h>
 #include <fsdp/export.h>
+#include <fsdp/fully_shard_options.h>
 #include <fsdp/shard.h>
 
 #include <cstdint>
@@ -15,6 +16,10 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace c10 {
+struct Event;
+}  // namespace c10
 
 namespace torch::nn {
 class Module;
@@ -26,34 +31,6 @@ namespace fsdp {
 
 /// @addtogroup shard
 /// @{
-
-/// FSDP2's MixedPrecisionPolicy: the dtypes in which a unit computes and reduces.
-struct FSDP_API MixedPrecisionPolicy {
-  /// Of the gathered parameters. Unset: the parameters' own.
-  std::optional<at::ScalarType> param_dtype = std::nullopt;
-  /// Of the gradient reduction. Unset: param_dtype, or the parameters' own without that.
-  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
-  /// To which forward's floating-point results are cast. Unset: no cast.
-  std::optional<at::ScalarType> output_dtype = std::nullopt;
-  /// Whether forward's floating-point arguments are cast to param_dtype, if that is set.
-  bool cast_forward_inputs = true;
-};
-
-/// How fully_shard() shards a module. Fields are named, in this order:
-///
-/// ```cpp
-/// fsdp::fully_shard(module, {.mesh = mesh, .reshard_after_forward = false, .mp_policy = policy});
-/// ```
-struct FSDP_API FullyShardOptions {
-  /// One axis: its ranks divide the parameters. Two (hybrid sharding, HSDP): the ranks along the
-  /// second divide them, those along the first hold copies. Null, as FSDP2's None: all ranks of
-  /// default_process_group() divide them, on its device; the axis is called "dp_shard".
-  std::shared_ptr<DeviceMesh> mesh = nullptr;
-  /// true: free after forward and gather again in backward (FULL_SHARD). false: keep until after
-  /// backward. Unset: true for every unit but the root.
-  std::optional<bool> reshard_after_forward = std::nullopt;
-  MixedPrecisionPolicy mp_policy = {};  ///< As it is: everything in the parameters' own dtypes.
-};
 
 /// This rank's shard of one parameter, or of a tensor that is divided like it (gradient, optimizer
 /// state), with its data.
@@ -70,8 +47,45 @@ struct FSDP_API LocalShard : Shard {
 /// CUDA: on the current stream. Errors: TORCH_CHECK on another shape, or if `local` is undefined.
 FSDP_API void copy_part_of(const at::Tensor& whole, const LocalShard& shard);
 
+class AllGather;
 class ModuleState;
 class ParamGroup;
+class ReduceScatter;
+
+/// An all-gather of a unit's parameters that FSDPModule::unshard_async() has issued: FSDP2's
+/// UnshardHandle. Cheap to copy; dropping it cancels nothing.
+class FSDP_API UnshardHandle {
+ public:
+  /// For libfsdp's own parts.
+  explicit UnshardHandle(std::shared_ptr<ModuleState> state) : state_(std::move(state)) {}
+  /// Waits until the parameters can be used. CPU: blocks the host; CUDA: the current stream waits.
+  /// No-op if the unit has been resharded since, and if it has been called. Throws like
+  /// Work::wait(). Thread: the rank's.
+  void wait() const;
+
+ private:
+  std::shared_ptr<ModuleState> state_;
+};
+
+/// Takes back what has been registered: torch.utils.hooks.RemovableHandle. Cheap to copy; dropping
+/// it removes nothing.
+class FSDP_API RemovableHandle {
+ public:
+  /// Of nothing.
+  RemovableHandle() = default;
+  /// For libfsdp's own parts.
+  explicit RemovableHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  /// From the next backward on. No-op if it has been removed, or its module is gone. Thread: the
+  /// rank's, outside of backward.
+  void remove() {
+    if (const std::function<void()> remove = std::exchange(remove_, nullptr)) {
+      remove();
+    }
+  }
+
+ private:
+  std::function<void()> remove_;
+};
 
 /// Handle of a sharded module, with the methods of FSDP2's FSDPModule. Cheap to copy. It keeps what
 /// the unit knows alive, but not the module.
@@ -92,6 +106,10 @@ class FSDP_API FSDPModule {
   /// used. No-op when unsharded. All ranks call it. CPU: blocks the host; CUDA: the current stream
   /// waits. Throws like Work::wait().
   void unshard() const;
+  /// As unshard(), without waiting: to be overlapped with what the rank does next. The unit's
+  /// forward waits, too. No forward need have run before. All ranks call it, in the same order
+  /// relative to other gathers.
+  UnshardHandle unshard_async() const;
   /// Frees this unit's unsharded parameters now. No collective. No-op when sharded.
   void reshard() const;
   /// false: backward accumulates unsharded gradients without reducing them (FSDP2's no_sync); the
@@ -118,13 +136,64 @@ class FSDP_API FSDPModule {
   /// last collective's lane, of which units on different meshes have different ones, at the same
   /// time. CUDA: the caller's, with the lane's stream as the current one.
   void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) const;
-  /// As FullyShardOptions::reshard_after_forward, from the next forward on.
-  void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true) const;
+  /// PyTorch's Tensor.register_post_accumulate_grad_hook on all parameters of this unit, and of
+  /// nested units when `recurse`: in a backward, `hook(fqn, parameter)` is called with each
+  /// parameter that has a gradient, as soon as its unit has been reduced, while backward goes on
+  /// with others. `parameter` is that of parameters(), with the reduced gradient in `.grad`; it may
+  /// be written, as by an optimizer of its own:
+  ///
+  /// ```cpp
+  /// std::map<std::string, torch::optim::AdamW> optimizers;
+  /// for (const auto& [fqn, parameter] : sharded.named_parameters()) {
+  ///   optimizers.emplace(fqn, torch::optim::AdamW({parameter}, options));
+  /// }
+  /// sharded.register_post_accumulate_grad_hook([&](const std::string& fqn, at::Tensor) {
+  ///   optimizers.at(fqn).step();
+  ///   optimizers.at(fqn).zero_grad();
+  /// });
+  /// ```
+  ///
+  /// Where all gradients of a unit have been set to None by its hooks, their memory goes to units
+  /// that come later: never more than two units have gradients, if each has one dtype, nothing is
+  /// offloaded and each backward is the last one. Kept gradients stay what they are. For
+  /// fsdp::AdamW see apply_optimizer_in_backward().
+  ///
+  /// Micro batches: not called where nothing is reduced (set_requires_gradient_sync, and
+  /// set_requires_all_reduce with copies), and for set_is_last_backward(false) behind the last,
+  /// with the sum. Gradients are not there for what needs those of all units at the end of the
+  /// backward, such as clip_grad_norm_() or GradScaler. A unit that backward comes to again after
+  /// that is an error: its gradient was not complete.
+  ///
+  /// All ranks register the same hooks. The unit is resharded before they run, also after
+  /// set_reshard_after_backward(false). Each unit costs one more exchange of a few bytes, for which
+  /// the host waits in the backward; on CUDA that is a round trip to the job's store, whose rank
+  /// answers all others, so that with many ranks it can be slower than a small unit's backward.
+  /// What a hook throws is thrown at the end of the backward, whose other units are reduced all the
+  /// same. Thread: the one that runs the backward; CUDA: on its current stream, behind the
+  /// reduction. Without grad mode. The units keep the hook, which must not keep a handle of them.
+  /// Errors: TORCH_CHECK in a backward, and on an empty hook.
+  RemovableHandle register_post_accumulate_grad_hook(
+      std::function<void(const std::string& fqn, at::Tensor parameter)> hook,
+      bool recurse = true) const;
+  /// As FullyShardOptions::reshard_after_forward, from the next forward on. With an integer that
+  /// makes groups of neighbours, all ranks call it, and it blocks the host. Errors: TORCH_CHECK if
+  /// an integer does not divide the number of ranks.
+  void set_reshard_after_forward(ReshardAfterForward reshard_after_forward,
+                                 bool recurse = true) const;
   /// false: this unit's parameters stay gathered after backward, until reshard() or the end of the
   /// next forward that reshards. Needed for second derivatives: a backward with create_graph makes
   /// a graph that reads the gathered parameters again, and reading what has been freed ends the
   /// process.
   void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true) const;
+  /// false: backward does not gather this unit's parameters, for one whose gradients do not need
+  /// them, such as an embedding: nested units keep theirs. A backward that reads them all the same
+  /// crashes the process, as reading freed parameters does. A recomputation gathers.
+  void set_unshard_in_backward(bool unshard_in_backward) const;
+  /// false: for all micro batches of a step but the last. Backward then ends without waiting for
+  /// its reductions, which the next backward overlaps; gradients are complete, and shards may be
+  /// written, after a backward with true only. For all units under the same root, until it is set
+  /// again. As the other settings, the same on all ranks.
+  void set_is_last_backward(bool is_last_backward) const;
   /// Units to prefetch when this one begins its forward, instead of the next in the recorded order;
   /// none: the recorded order again. The same on all ranks.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) const;
@@ -138,6 +207,40 @@ class FSDP_API FSDPModule {
   /// FSDP2.
   void set_gradient_divide_factor(double factor) const;
 
+  /// true: gradients are reduced as sums, and divided afterwards by themselves: for communicators
+  /// that cannot average. This unit's, not those of nested units. float16, of which part of the
+  /// division precedes the sum, is summed anyway. Takes effect like set_gradient_divide_factor().
+  void set_force_sum_reduction_for_comms(bool enable) const;
+  /// The next forward of the root, under which this unit is, waits with its first gathers for
+  /// `event`, not for all that the current stream has been given: so what was issued behind the
+  /// optimizer's step overlaps them. `event` is recorded behind the step, on the stream of the
+  /// training, and is used once:
+  ///
+  /// ```cpp
+  /// optimizer.step();
+  /// auto event = std::make_shared<c10::Event>(c10::DeviceType::CUDA);
+  /// event->record(c10::cuda::getCurrentCUDAStream());
+  /// sharded.set_post_optim_event(std::move(event));
+  /// ```
+  ///
+  /// It is forgotten, and the forward waits for all, if libfsdp writes shards or gathers or
+  /// reshards a unit meanwhile: prepare_to_write(), AdamW::step(), init_parameters(), a load of a
+  /// state dict, unshard(), reshard(), a call of a nested unit; or a use of memory that the root
+  /// shares (share_comm_ctx()). Pass it as soon as it is recorded: what libfsdp does before that is
+  /// not seen. Several roots may have the same event. What you do to shards or gathered
+  /// parameters yourself belongs ahead of the event. Errors: TORCH_CHECK unless it has been
+  /// recorded, on the device of the parameters. On the CPU the step has ended when the forward
+  /// begins, and nothing waits.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event) const;
+  /// How this unit's parameters, not those of nested units, are gathered from the next time on, by
+  /// one rank alone that does not cast not at all; null: by the mesh's group again. Takes its own
+  /// memory, also where the ranks of a host would read each other's shards in place.
+  void set_custom_all_gather(std::shared_ptr<AllGather> comm) const;
+  /// How its gradients are reduced over the ranks that divide its parameters, if there are several,
+  /// from the next backward on that starts a new accumulation. An all-reduce over copies is not
+  /// replaced. Null: by the mesh's group again.
+  void set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm) const;
+
   /// For any optimizer of torch::optim, or one of your own:
   ///
   /// ```cpp
@@ -145,14 +248,15 @@ class FSDP_API FSDPModule {
   /// ```
   ///
   /// This rank's parts of all parameters under this unit, nested units included, in registration
-  /// order of the root, as flat leaves of autograd: [elements that this rank holds], which may be
-  /// none, in the parameters' own dtypes. After backward each has this rank's part of the gradient
+  /// order of the root, as leaves of autograd: flat, [elements that this rank holds], or, where a
+  /// shard_placement_fn has divided them, in the shape of this rank's chunk. There may be none of
+  /// them; in the parameters' own dtypes. After backward each has this rank's part of the gradient
   /// in `.grad`, reduced over all ranks, or none if no rank has used the parameter. step() updates
   /// the shards. Set to None by zero_grad(), gradients begin anew; zeroed in place, or kept, they
-  /// are added to. So it is right for what computes element by element. What needs norms of whole
-  /// tensors or gradients (LAMB, clip_grad_norm_ of torch::nn::utils) sees a part only: use
-  /// fsdp::clip_grad_norm_. To be written between the end of a backward and the next forward, as
-  /// sharded_parameters(); the same tensors each time.
+  /// are added to. So it is right for what computes element by element, and along dimensions that
+  /// are not divided. What needs norms of whole tensors or gradients (LAMB, clip_grad_norm_ of
+  /// torch::nn::utils) sees a part only: use fsdp::clip_grad_norm_. To be written between the end
+  /// of a backward and the next forward, as sharded_parameters(); the same tensors each time.
   std::vector<at::Tensor> parameters() const;
   /// The same with their names, for groups with options of their own.
   std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
@@ -230,10 +334,30 @@ class FSDP_API FSDPModule {
 /// default_process_group()), on a mesh with more than two axes, on an already
 /// sharded module or one inside a module that was sharded before it, on one around units that have
 /// a root outside it or have run already, on a parameter that is 0-dim, non-contiguous, not a leaf
-/// or on another device than the mesh's group, on one whose gradient would be reduced in a dtype
-/// that no group can, and on a parameter shared with a unit that is sharded separately (names
-/// both). Nothing has changed then.
+/// or on another device than the mesh's group (with an offload_policy: than the CPU), on one whose
+/// gradient would be reduced in a dtype that no group can, on a parameter shared with a unit that
+/// is sharded separately (names both), on a container without forward (torch::nn::ModuleList,
+/// ModuleDict), on a reshard_after_forward that does not divide the number of ranks, on a limit
+/// below 1, and on what a shard_placement_fn should not give. Nothing has changed then.
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
+                                const FullyShardOptions& options = {});
+
+/// Several modules as one unit: their parameters are one group, which is gathered when the first of
+/// them runs and resharded when all have run, in forward as in backward. For small modules that run
+/// together, such as the last norm and the head:
+///
+/// ```cpp
+/// fsdp::fully_shard({model->norm.ptr(), model->head.ptr()}, {.mesh = mesh});
+/// fsdp::FSDPModule sharded = fsdp::fully_shard(model, {.mesh = mesh});
+/// ```
+///
+/// The handle is that of all of them, and names their parameters by their places in the list:
+/// "0.weight", "1.weight"; the root's handle names them as ever. A unit of several modules is no
+/// root: a module around all of them is to be sharded as well, before the first forward. If some
+/// have not run when the root's forward or the next backward begins or ends, the unit is resharded
+/// then, and the first time a warning names them. Errors: as above, of each of them, and
+/// TORCH_CHECK on an empty list and on a module that is in it twice. Nothing has changed then.
+FSDP_API FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                                 const FullyShardOptions& options = {});
 
 /// The same of the module that a torch::nn::ModuleHolder has, such as one of TORCH_MODULE. Errors:
@@ -244,6 +368,16 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<M>& module,
   return fully_shard(std::shared_ptr<torch::nn::Module>(module.ptr()), options);
 }
 
+/// FSDP2's share_comm_ctx, for several roots that take turns on one stream, such as the stages of a
+/// pipeline on this rank: they gather and reduce in the same memory, which one uses while the
+/// others rest. The lanes, or streams, of a group are shared anyway. Until a module around a root
+/// is sharded, which makes that the root. runtime_counters() of each then counts the memory of all.
+/// Thread: the rank's. Local.
+///
+/// Errors: TORCH_CHECK on a handle that is empty or of no root, while a unit is gathered or has
+/// gradients that have not been reduced, and unless all are on one device and group.
+FSDP_API void share_comm_ctx(const std::vector<FSDPModule>& roots);
+
 /// The handle of a module that fully_shard() was called with; an empty handle otherwise. Local.
 FSDP_API FSDPModule fsdp_module(const torch::nn::Module& module);
 
@@ -252,37 +386,10 @@ FSDP_API FSDPModule fsdp_module(const torch::nn::Module& module);
 /// fully_shard(): LibTorch does not always notice, and then the process crashes. Local. Errors:
 /// TORCH_CHECK on a negative size.
 ///
-/// It is for modules of your own. Those of torch::nn allocate their parameters and draw them in
-/// their constructors: LibTorch has nothing like Python's `with torch.device("meta")`. A model of
-/// them that does not fit into memory is made and sharded unit by unit, with the values that the
-/// constructors draw, and one unit is whole at a time (on a GPU: moved there by to() before it is
-/// sharded):
-///
-/// ```cpp
-/// for (int64_t i = 0; i < depth; ++i) {
-///   model->blocks->push_back(Block(width));
-///   fsdp::fully_shard(model->blocks->ptr(i));
-/// }
-/// fsdp::fully_shard(model);
-/// ```
+/// It is for modules of your own. Those of torch::nn, which allocate their parameters and draw them
+/// in their constructors, are made by deferred_init().
 FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarType dtype,
                                              c10::Device device);
-
-/// torch.nn.utils.clip_grad_norm_ for sharded gradients: computes the global 2-norm of all
-/// gradients under `root` (one all-reduce) and scales them by max_norm / (norm + 1e-6) if the norm
-/// exceeds max_norm. max_norm <= 0: no scaling. Returns the norm before scaling, 0-dim float32 on
-/// the parameters' device, equal on all ranks of the largest communicator, which must have all
-/// ranks of the others. The shards of units on smaller communicators, which only their own ranks
-/// share, count once for each set of ranks, but copies of hybrid sharding once in all. Units on
-/// several communicators of one size need an all-reduce for each, and the same ranks in all of
-/// them.
-///
-/// Collective: all ranks call it, between the end of a backward and the optimizer's step. CPU:
-/// blocks the host; CUDA: on the current stream, without a wait of the host. A norm that is not
-/// finite reaches every gradient, as in PyTorch. Errors: TORCH_CHECK on an empty handle, or without
-/// parameters; those of Work::wait().
-/// @ingroup train
-FSDP_API at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm);
 
 /// @}
 

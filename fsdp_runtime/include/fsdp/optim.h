@@ -45,7 +45,7 @@ struct FSDP_API GradScaling {
   /// By which the loss was multiplied: the step divides the gradients by it, in place.
   at::Tensor grad_scale = {};
   /// If it is not 0, the step changes nothing: parameters, moments, step counts and gradients stay
-  /// as they are. See fsdp::found_inf().
+  /// as they are. See GradScaler and fsdp::found_inf().
   at::Tensor found_inf = {};
 };
 
@@ -145,17 +145,29 @@ class FSDP_API AdamW {
   void set_parameter_steps(const std::vector<int64_t>& steps);
 
  private:
+  friend class GradScaler;
+  /// @cond
+  friend FSDP_API RemovableHandle
+  apply_optimizer_in_backward(const std::shared_ptr<AdamW>& optimizer);
+  /// @endcond
+  class InBackward;
   struct UnitState;
   struct Place;
   struct Updates;
+  /// `inv_scale`: by which gradients are multiplied, on the CPU alone.
+  void step(const GradScaling& scaling, double inv_scale);
   void add_unit_group(const std::shared_ptr<ParamGroup>& group, const std::vector<ParamRef>& params,
                       const std::vector<std::optional<size_t>>& group_of);
   Place place_of(const ParamRef& param) const;
   std::vector<LocalShard> slices_of(at::Tensor UnitState::*tensor) const;
   bool is_current(const Updates& updates) const;
   void renew_updates();
+  /// Of these units; gives parameters that no longer step together counters of their own.
+  std::shared_ptr<Updates> make_updates(const std::vector<std::shared_ptr<UnitState>>& units);
+  void step_in_backward(ParamGroup& group);
+  void check_steps_behind_backward() const;
   void list_unit(const UnitState& state, Updates& updates);
-  void update(const GradScaling& scaling);
+  void update(Updates& updates, const GradScaling& scaling, double inv_scale);
   void set_counters(const std::vector<int64_t>& steps);
   /// Of each parameter that is optimized.
   std::vector<int64_t> updates_done() const;
@@ -171,23 +183,46 @@ class FSDP_API AdamW {
 
   std::vector<std::shared_ptr<UnitState>> units_;  // of the groups of the units
   bool is_torn_ = false;                           // a step has thrown in the middle
-  std::vector<size_t> counter_of_;                 // by parameter that is optimized, in their order
-  std::vector<at::Tensor> counters_;               // updates done, 0-dim, on the device
-  std::shared_ptr<Updates> updates_;               // null: to be made
+  bool steps_in_backward_ = false;
+  int64_t backward_ = -1;             // in which it has stepped last, by number
+  std::vector<size_t> counter_of_;    // by parameter that is optimized, in their order
+  std::vector<at::Tensor> counters_;  // updates done, 0-dim, on the device
+  std::shared_ptr<Updates> updates_;  // null: to be made
 };
 
+/// PyTorch's _apply_optimizer_in_backward: from the next backward on, `optimizer` updates a unit's
+/// parameters as soon as their gradients have been reduced, and drops these, so that the gradients
+/// of two units exist at a time instead of those of the whole model. (Of each dtype; with an
+/// offload policy the host's memory for gradients stays.)
+///
+/// ```cpp
+/// auto optimizer = std::make_shared<fsdp::AdamW>(sharded, fsdp::AdamWOptions{.lr = 1e-3});
+/// fsdp::apply_optimizer_in_backward(optimizer);
+/// ```
+///
+/// With the bits of a step behind the backward. That is not needed then, and has nothing to do.
+/// Rates can be set between backwards, state is got and set as ever, and once the optimizer is gone
+/// nothing steps. Micro batches, what cannot follow, and errors: see
+/// FSDPModule::register_post_accumulate_grad_hook(). A backward that throws has done the step for
+/// some of the parameters only, which the optimizer says as one that has failed in the middle.
+/// Hooks that are to see, or change, the gradient are registered before: once it has been dropped,
+/// those that come later are not called.
+/// Errors: TORCH_CHECK on null, in a backward, and if it does so already. GradScaler::step()
+/// refuses it. Thread: the rank's. All ranks make the same calls.
+FSDP_API RemovableHandle apply_optimizer_in_backward(const std::shared_ptr<AdamW>& optimizer);
+
 /// Whether a gradient under `root`, on any rank, has an element that is infinite or NaN: 1 or 0,
-/// 0-dim float32 on the parameters' device, for AdamW::step() and `at::_amp_update_scale_`.
+/// 0-dim float32 on the parameters' device, for AdamW::step() and `at::_amp_update_scale_`. For a
+/// scaler of your own: GradScaler does all of it. Reads each gradient once and writes none.
 /// Collective over the unit on most ranks, those with copies included, which must be all ranks of
-/// the others; they get the same answer. CUDA: the host does not wait; no gradients in bfloat16, as
-/// with torch.amp.GradScaler. Gradients that have been dropped do not count. Throws like
-/// clip_grad_norm_.
+/// the others; they get the same answer. CUDA: the host does not wait. Gradients that have been
+/// dropped do not count. Throws like clip_grad_norm_.
 FSDP_API at::Tensor found_inf(const FSDPModule& root);
 
 /// The same, of the gradients as they are, which it multiplies by `inv_scale`, in place: what
 /// GradScaler.unscale_ does, for whoever clips or looks at gradients of a scaled loss. The step
 /// then gets no `grad_scale`. `inv_scale`: 1 / scale, one element, float32, on the parameters'
-/// device.
+/// device. CUDA: no gradients in bfloat16, as with torch.amp.GradScaler.
 FSDP_API at::Tensor unscale_gradients_(const FSDPModule& root, const at::Tensor& inv_scale);
 
 /// @}

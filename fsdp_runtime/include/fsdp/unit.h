@@ -5,6 +5,7 @@
 
 #include <fsdp/detail/unit_call.h>
 
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -100,6 +101,24 @@ class Unit {
           },
           std::forward<Args>(args)...);
     }
+  }
+
+  /// The same with another member function of M, which is then an entry point like forward:
+  /// FSDP2's register_fsdp_forward_method(), without registration.
+  ///
+  /// ```cpp
+  /// at::Tensor hidden = model.call_method(&Model::encode, tokens);
+  /// ```
+  template <class Method, class... Args>
+  auto call_method(Method method, Args&&... args) const {
+    M& module = *module_;
+    return call(
+        module,
+        [&module,
+         method](auto&&... forwarded) -> std::invoke_result_t<Method, M&, decltype(forwarded)...> {
+          return std::invoke(method, module, std::forward<decltype(forwarded)>(forwarded)...);
+        },
+        std::forward<Args>(args)...);
   }
 
   /// The module's members, such as its submodules; not for calling forward.

@@ -23,6 +23,10 @@ class FSDP_API Work {
   /// on the device without a result, and the next call of the group throws. May be called more than
   /// once.
   virtual void wait() = 0;
+  /// Blocks the host until the result is in place, also where wait() makes a stream wait: for what
+  /// the device has copied to memory of the host, or from memory that the host is about to write.
+  /// Throws like wait(). Default: wait(), as on the CPU.
+  virtual void wait_on_host() { wait(); }
   /// Whether wait() would return, or throw, at once (CPU), or the device has got to the end (CUDA).
   /// Does not block. Any thread.
   virtual bool is_done() = 0;

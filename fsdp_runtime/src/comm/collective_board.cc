@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
+#include "fsdp_runtime/src/trace/trace_log.h"
 #include "fsdp_runtime/vitals/own_vitals.h"
 
 namespace fsdp {
@@ -43,6 +45,28 @@ std::string_view unit_of(std::string_view purpose, size_t room) {
     purpose.remove_prefix(kUnit.size());
   }
   return purpose.substr(purpose.size() - std::min(purpose.size(), room));
+}
+
+constexpr const char* kTraced = "collective";
+
+/// The id of its end; 0: there is no trace.
+uint64_t begin_in_trace(const CollectiveBoard::What& what) {
+  if (!trace::is_on()) {
+    return 0;
+  }
+  const uint64_t id = trace::next_id();
+  std::string name = what.kind;
+  if (!what.purpose.empty()) {
+    name.append(" for ").append(what.purpose);
+  }
+  trace::add({.kind = trace::Event::Kind::kBegin,
+              .category = kTraced,
+              .name = std::move(name),
+              .group = std::string(what.group),
+              .at_ns = trace::now_ns(),
+              .id = id,
+              .bytes = what.bytes});
+  return id;
 }
 
 }  // namespace
@@ -117,7 +141,16 @@ CollectiveBoard& CollectiveBoard::of_process() {
   return board;
 }
 
+OpenCollective::OpenCollective(const CollectiveBoard::What& what)
+    : ticket_(CollectiveBoard::of_process().begin(what)), trace_id_(begin_in_trace(what)) {}
+
 void OpenCollective::end() {
+  if (const uint64_t id = trace_id_.exchange(0, std::memory_order_relaxed); id != 0) {
+    trace::add({.kind = trace::Event::Kind::kEnd,
+                .category = kTraced,
+                .at_ns = trace::now_ns(),
+                .id = id});
+  }
   if (const uint64_t ticket = ticket_.exchange(0, std::memory_order_relaxed); ticket != 0) {
     CollectiveBoard::of_process().end(ticket);
   }

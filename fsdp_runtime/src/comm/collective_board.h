@@ -65,11 +65,11 @@ class FSDP_API CollectiveBoard {
   uint64_t shown_ = 0;  // 0: none is under way
 };
 
-/// One collective, from its construction until end() or the destructor. Thread: any.
+/// One collective, from its construction until end() or the destructor, for vitals and trace.
+/// Thread: any.
 class FSDP_API OpenCollective {
  public:
-  explicit OpenCollective(const CollectiveBoard::What& what)
-      : ticket_(CollectiveBoard::of_process().begin(what)) {}
+  explicit OpenCollective(const CollectiveBoard::What& what);
   ~OpenCollective() { end(); }
   OpenCollective(const OpenCollective&) = delete;
   OpenCollective& operator=(const OpenCollective&) = delete;
@@ -79,6 +79,7 @@ class FSDP_API OpenCollective {
 
  private:
   std::atomic<uint64_t> ticket_;
+  std::atomic<uint64_t> trace_id_;  // 0: it is not in the trace
 };
 
 /// While it lives, the calling thread waits for a collective: see collective_wait_time(). Within

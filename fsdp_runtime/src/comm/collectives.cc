@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fsdp_runtime/src/comm/ended_work.h"
+#include "fsdp_runtime/src/comm/on_callers_stream.h"
 #include "fsdp_runtime/src/comm/watched_window.h"
 
 namespace fsdp {
@@ -49,15 +50,16 @@ WorkPtr Collectives::reduce_scatter_onto(at::Tensor output, at::Tensor, ReduceOp
 bool Collectives::has_reduce_scatter_onto(at::ScalarType) const { return false; }
 
 WorkPtr Collectives::run_on_lane(Issue issue, std::function<void()> stage) {
-  try {
+  return launch_stage(stage, [&](const auto& launch) -> WorkPtr {
     if (issue.after) {
       issue.after->wait();
     }
-    stage();
-  } catch (...) {
-    return std::make_shared<EndedWork>(std::current_exception());
-  }
-  return std::make_shared<EndedWork>();
+    launch();
+    if (device().is_cpu()) {
+      return std::make_shared<EndedWork>();
+    }
+    return std::make_shared<OnCallersStream>(device());
+  });
 }
 
 WorkPtr Collectives::mark(Issue) { return std::make_shared<EndedWork>(); }

@@ -17,10 +17,15 @@ class EndedWork : public Work {
   explicit EndedWork(std::exception_ptr error = nullptr, WorkPtr launched = nullptr)
       : error_(std::move(error)), launched_(std::move(launched)) {}
 
-  void wait() override {
+  void wait() override { wait_by(&Work::wait); }
+  void wait_on_host() override { wait_by(&Work::wait_on_host); }
+  bool is_done() override { return !launched_ || launched_->is_done(); }
+
+ private:
+  void wait_by(void (Work::*how)()) {
     try {
       if (launched_) {
-        launched_->wait();
+        (launched_.get()->*how)();
       }
     } catch (...) {  // NOLINT(bugprone-empty-catch): error_ came first, and is set
     }
@@ -28,9 +33,7 @@ class EndedWork : public Work {
       std::rethrow_exception(error_);
     }
   }
-  bool is_done() override { return !launched_ || launched_->is_done(); }
 
- private:
   const std::exception_ptr error_;
   const WorkPtr launched_;
 };

@@ -23,6 +23,7 @@
 #include "fsdp_runtime/src/comm/store_agreement.h"
 #include "fsdp_runtime/src/comm/survivors.h"
 #include "fsdp_runtime/src/comm/worlds.h"
+#include "fsdp_runtime/src/trace/trace_file.h"
 #include "fsdp_runtime/store/store_client.h"
 #include "fsdp_runtime/store/tcp.h"
 
@@ -349,6 +350,7 @@ CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
   const auto membership = std::make_shared<Membership>(options.rank);
   CollectivesPtr world = form_or_say(options, {.served = {}, .membership = membership});
   Worlds::get().add(world, membership);
+  trace::start_from_environment(options.rank);
   return world;
 }
 

@@ -59,6 +59,15 @@ StreamWork::StreamWork(EventPtr done, std::string operation, const GroupPlace& p
 // kernels use it until they have been revoked.
 void StreamWork::wait() {
   done_->block(current_stream(done_->device()));
+  check_group();
+}
+
+void StreamWork::wait_on_host() {
+  done_->synchronize();
+  check_group();
+}
+
+void StreamWork::check_group() const {
   if (const std::optional<GroupFailure> failure = membership_->failure()) {
     throw_failure(*failure, operation_, rank_, {});
   }

@@ -46,9 +46,12 @@ class FSDP_API StreamWork : public Work {
  public:
   StreamWork(EventPtr done, std::string operation, const GroupPlace& place);
   void wait() override;
+  void wait_on_host() override;
   bool is_done() override { return has_passed(done_); }
 
  private:
+  void check_group() const;
+
   const EventPtr done_;
   const std::string operation_;
   const std::shared_ptr<Membership> membership_;

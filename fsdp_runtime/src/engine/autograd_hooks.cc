@@ -4,6 +4,9 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <unordered_set>
+#include <utility>
+
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/registry.h"
 
@@ -18,6 +21,16 @@ at::Tensor without_history(const at::Tensor& input) {
   c10::TensorImpl* impl = input.unsafeGetTensorImpl();
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(),
                                                   /*allow_tensor_metadata_change=*/false));
+}
+
+/// Whether a result of the node in forward was there.
+bool is_on(c10::Device device, const torch::autograd::Node& node) {
+  for (uint32_t i = 0; i < node.num_inputs(); ++i) {
+    if (node.input_metadata(i).device() == device) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -54,6 +67,34 @@ torch::autograd::variable_list PostBackwardNode::apply(torch::autograd::variable
     state->end_use(*this);
   }
   return std::move(gradients);
+}
+
+void PreBackwardHook::install(ModuleState& state,
+                              const std::shared_ptr<torch::autograd::Node>& made_by,
+                              c10::Device device) {
+  if (is_on(device, *made_by)) {
+    made_by->add_tensor_pre_hook(std::make_unique<PreBackwardHook>(state.weak_from_this()));
+    return;
+  }
+  std::vector<std::shared_ptr<torch::autograd::Node>> left = {made_by};
+  std::unordered_set<const torch::autograd::Node*> seen;
+  while (!left.empty()) {
+    const std::shared_ptr<torch::autograd::Node> node = std::move(left.back());
+    left.pop_back();
+    const bool is_leaf = node->next_edges().empty();  // a parameter, which has a hook of its own
+    if (is_leaf || !seen.insert(node.get()).second) {
+      continue;
+    }
+    if (is_on(device, *node)) {
+      node->add_tensor_pre_hook(std::make_unique<PreBackwardHook>(state.weak_from_this()));
+      continue;
+    }
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      if (edge.is_valid()) {
+        left.push_back(edge.function);
+      }
+    }
+  }
 }
 
 torch::autograd::variable_list PreBackwardHook::operator()(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <fsdp/unit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -37,6 +38,11 @@ class PostBackwardNode : public torch::autograd::Node {
 /// Tensor::register_hook would add, without the list in which a user could find it again.
 class PreBackwardHook : public torch::autograd::FunctionPreHook {
  public:
+  /// `made_by`: the node of an output. If that is not on `device`, autograd calls the node's hooks
+  /// on another thread than those of the parameters; the nodes behind it that are get the hook
+  /// then.
+  static void install(ModuleState& state, const std::shared_ptr<torch::autograd::Node>& made_by,
+                      c10::Device device);
   explicit PreBackwardHook(std::weak_ptr<ModuleState> state) : state_(std::move(state)) {}
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& gradients) override;

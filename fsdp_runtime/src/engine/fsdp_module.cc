@@ -3,8 +3,10 @@
 #include <fsdp/fully_shard.h>
 #include <torch/nn/module.h>
 
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
+#include "fsdp_runtime/src/engine/part_groups.h"
 
 namespace fsdp {
 namespace {
@@ -36,7 +38,17 @@ std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>&
 
 }  // namespace
 
-void FSDPModule::unshard() const { checked(state_)->wait_for_unshard(); }
+void FSDPModule::unshard() const {
+  checked(state_)->start_unshard();
+  state_->wait_for_unshard();
+}
+
+UnshardHandle FSDPModule::unshard_async() const {
+  checked(state_)->start_unshard();
+  return UnshardHandle(state_);
+}
+
+void UnshardHandle::wait() const { checked(state_)->finish_unshard(); }
 
 void FSDPModule::reshard() const { checked(state_)->reshard(); }
 
@@ -56,14 +68,49 @@ void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor gradient)> ho
   }
 }
 
-void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) const {
+void FSDPModule::set_reshard_after_forward(ReshardAfterForward reshard_after_forward,
+                                           bool recurse) const {
+  for_units(state_, recurse, [&](ModuleState& unit) {
+    const DeviceMesh& mesh = *unit.mesh();
+    check_reshard_after_forward(reshard_after_forward, mesh.size(mesh.ndim() - 1));
+  });
   for_units(state_, recurse,
-            [=](ModuleState& unit) { unit.reshard_after_forward = reshard_after_forward; });
+            [&](ModuleState& unit) { unit.set_reshard_after_forward(reshard_after_forward); });
 }
 
 void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) const {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.reshard_after_backward = reshard_after_backward; });
+}
+
+void FSDPModule::set_unshard_in_backward(bool unshard_in_backward) const {
+  checked(state_)->unshard_in_backward = unshard_in_backward;
+}
+
+void FSDPModule::set_is_last_backward(bool is_last_backward) const {
+  checked(state_)->context().set_is_last_backward(is_last_backward);
+}
+
+void FSDPModule::set_force_sum_reduction_for_comms(bool enable) const {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->reducer().set_force_sum(enable);
+  }
+}
+
+void FSDPModule::set_post_optim_event(std::shared_ptr<c10::Event> event) const {
+  checked(state_)->context().set_post_optim_event(std::move(event));
+}
+
+void FSDPModule::set_custom_all_gather(std::shared_ptr<AllGather> comm) const {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->set_custom_all_gather(comm);
+  }
+}
+
+void FSDPModule::set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm) const {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->reducer().set_custom(comm);
+  }
 }
 
 void FSDPModule::set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) const {
@@ -127,18 +174,16 @@ void FSDPModule::init_parameters(
     at::Tensor full =
         at::empty(param.group->store().shape(param.index), param.group->store().shard().options());
     init(param.fqn, full);
-    copy_part_of(full, part_of(param, param.group->store().shard()));
+    const LocalShard part = part_of(param, param.group->store().shard());
+    copy_part_of(full, part);
+    release_pages(part.local);
   }
 }
 
 at::Tensor FSDPModule::full_parameter(const std::string& fqn) const {
   for (const ParamRef& param : params_below(*checked(state_))) {
     if (param.fqn == fqn) {
-      const plan::ParamPlacement& place = param.group->store().layout().params[param.index];
-      return param.group->all_gather_copy()
-          .narrow(0, place.offset, place.numel)
-          .view(param.group->store().shape(param.index))
-          .clone();
+      return param.group->gathered_copy(param.index);
     }
   }
   TORCH_CHECK(false, "full_parameter: no parameter ", fqn, " below ", state_->module()->name());
@@ -150,6 +195,17 @@ std::vector<FSDPModule> FSDPModule::units() const {
     modules.emplace_back(unit);
   }
   return modules;
+}
+
+void share_comm_ctx(const std::vector<FSDPModule>& roots) {
+  for (const FSDPModule& root : roots) {
+    TORCH_CHECK(checked(root.state())->is_root(),
+                "share_comm_ctx: ", root.state()->module()->name(),
+                " is no root; pass the outermost modules that have been sharded");
+  }
+  for (const FSDPModule& root : roots) {
+    root.state()->context().share_slots(roots.front().state()->context());
+  }
 }
 
 RuntimeCounters runtime_counters(const FSDPModule& unit) {

@@ -5,77 +5,73 @@
 #include <fsdp/unit.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/moduledict.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
 #include <map>
-#include <unordered_set>
+#include <tuple>
+#include <typeinfo>
+#include <variant>
 
 #include "fsdp_runtime/src/comm/worlds.h"
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
+#include "fsdp_runtime/src/engine/part_groups.h"
+#include "fsdp_runtime/src/engine/placement_agreement.h"
 #include "fsdp_runtime/src/engine/registry.h"
+#include "fsdp_runtime/src/engine/unit_parameters.h"
 
 namespace fsdp {
 namespace {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
+using Modules = std::vector<ModulePtr>;
 
-void check_parameter(const std::string& fqn, const at::Tensor& tensor, const DeviceMesh& mesh) {
-  TORCH_CHECK(tensor.dim() > 0, "fully_shard: parameter ", fqn,
-              " has no dimension to shard; make it a tensor of shape [1]");
-  const c10::Device device = mesh.group()->device();
-  TORCH_CHECK(tensor.device() == device, "fully_shard: parameter ", fqn, " is on ", tensor.device(),
-              ", the mesh's group is on ", device,
-              "; move the model there before, model->to(world->device()), or make it without "
-              "memory with fsdp::unmaterialized_parameter");
-  TORCH_CHECK(tensor.is_contiguous(), "fully_shard: parameter ", fqn, " of shape ", tensor.sizes(),
-              " and strides ", tensor.strides(), " is not contiguous");
-  TORCH_CHECK(tensor.is_leaf(), "fully_shard: parameter ", fqn, " is not a leaf of autograd");
+/// For messages.
+std::string names_of(const Modules& modules) {
+  std::string names;
+  for (const ModulePtr& module : modules) {
+    names += (names.empty() ? "" : ", ") + module->name();
+  }
+  return names;
 }
 
-bool contains(const ModulePtr& outer, const ModulePtr& inner) {
-  bool is_found = false;
-  walk_modules(outer, "", [&](const std::string&, const ModulePtr& visited) {
-    is_found = is_found || visited == inner;
-    return !is_found;
-  });
-  return is_found;
+void check_modules(const Modules& modules) {
+  TORCH_CHECK(!modules.empty(), "fully_shard: no module in the list");
+  for (size_t i = 0; i < modules.size(); ++i) {
+    const ModulePtr& module = modules[i];
+    TORCH_CHECK(module, "fully_shard: module is null");
+    TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
+                " has been sharded already");
+    TORCH_CHECK(std::count(modules.begin(), modules.end(), module) == 1,
+                "fully_shard: ", module->name(), " is in the list of modules twice");
+    // What is derived from them may have a forward.
+    const torch::nn::Module& held = *module;
+    const std::type_info& type = typeid(held);
+    const bool is_container =
+        type == typeid(torch::nn::ModuleListImpl) || type == typeid(torch::nn::ModuleDictImpl);
+    TORCH_CHECK(
+        !is_container, "fully_shard: ", module->name(),
+        " is a container without forward, so nothing would gather its parameters; shard the "
+        "modules in it, or the module around it");
+  }
 }
 
-[[noreturn]] void throw_claimed(const ModulePtr& module, const std::string& fqn,
-                                const Claim& owner) {
-  const ModulePtr unit = owner.unit.lock();
-  TORCH_CHECK(!unit || !contains(unit, module), "fully_shard: ", module->name(), " lies inside ",
-              unit->name(), ", which was sharded before it and has taken its parameter ", owner.fqn,
-              "; shard the nested modules first and the module around them last");
-  TORCH_CHECK(false, "fully_shard: parameter ", fqn, " of ", module->name(),
-              " is the same tensor as ", owner.fqn,
-              ", which another unit has sharded; shard the modules that share it as one unit");
-}
-
-/// The parameters at and below `module` that no unit owns yet, with their first names.
-std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const DeviceMesh& mesh) {
-  std::vector<NamedParameter> params;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  walk_modules(module, "", [&](const std::string& name, const ModulePtr& visited) {
-    if (Registry::get().find(*visited)) {
-      return false;
-    }
-    for (const auto& param : visited->named_parameters(/*recurse=*/false)) {
-      const std::string fqn = join_names(name, param.key());
-      if (!seen.insert(param.value().unsafeGetTensorImpl()).second) {
-        continue;
-      }
-      if (const std::optional<Claim> owner = Registry::get().claim_of(param.value())) {
-        throw_claimed(module, fqn, *owner);
-      }
-      check_parameter(fqn, param.value(), mesh);
-      params.push_back({fqn, param.value()});
-    }
-    return true;
-  });
-  return params;
+void check_options(const FullyShardOptions& options) {
+  const DeviceMesh& mesh = *options.mesh;
+  TORCH_CHECK(mesh.ndim() <= 2, "fully_shard: a mesh of ", mesh.ndim(),
+              " axes; one that shards, or one that replicates and one that shards, expected: take "
+              "them by DeviceMesh::slice");
+  check_reshard_after_forward(options.reshard_after_forward, mesh.size(mesh.ndim() - 1));
+  TORCH_CHECK(options.limit_all_gathers.value_or(1) >= 1, "fully_shard: limit_all_gathers is ",
+              options.limit_all_gathers.value_or(1),
+              "; at least 1 expected, or none: to gather nothing ahead, turn off forward_prefetch "
+              "and backward_prefetch");
+  for (const at::Tensor& ignored : options.ignored_params) {
+    TORCH_CHECK(ignored.defined(), "fully_shard: an undefined tensor in ignored_params");
+  }
 }
 
 /// Before anything of the module is changed.
@@ -97,9 +93,10 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
                                                      const FullyShardOptions& options) {
   // Ordered by first appearance, so that all ranks have the same groups in the same order.
   std::vector<std::vector<NamedParameter>> kinds;
-  std::map<std::pair<at::ScalarType, bool>, size_t> kind_of;
+  std::map<std::tuple<at::ScalarType, bool, bool>, size_t> kind_of;
   for (const NamedParameter& param : params) {
-    const auto key = std::make_pair(param.tensor.scalar_type(), param.tensor.requires_grad());
+    const auto key = std::make_tuple(param.tensor.scalar_type(), param.tensor.requires_grad(),
+                                     param.keeps_dtype);
     const auto [it, is_new] = kind_of.try_emplace(key, kinds.size());
     if (is_new) {
       kinds.emplace_back();
@@ -114,16 +111,41 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
       .mesh_axes = {mesh.axis_names().back()},
       .param_dtype = options.mp_policy.param_dtype,
       .reduce_dtype = options.mp_policy.reduce_dtype,
+      .offload_policy = options.offload_policy,
+  };
+  const auto options_of = [&group_options](const std::vector<NamedParameter>& kind) {
+    GroupOptions own = group_options;
+    if (kind.front().keeps_dtype) {
+      own.param_dtype.reset();
+      own.reduce_dtype.reset();
+    }
+    return own;
   };
   for (const std::vector<NamedParameter>& kind : kinds) {
-    check_reduction_dtype(kind, group_options);
+    check_reduction_dtype(kind, options_of(kind));
   }
   std::vector<std::shared_ptr<ParamGroup>> groups;
   groups.reserve(kinds.size());
   for (const std::vector<NamedParameter>& kind : kinds) {
-    groups.push_back(std::make_shared<ParamGroup>(kind, group_options));
+    groups.push_back(std::make_shared<ParamGroup>(kind, options_of(kind)));
+  }
+  // When nothing can fail any more: on a disk there may be no room.
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i]->retarget(kinds[i]);
   }
   return groups;
+}
+
+/// The module of the unit that has the parameter, the first if several have it.
+ModulePtr module_of(const ModuleState& state, const at::Tensor& parameter) {
+  const Modules modules = state.modules();
+  const auto has_it = [&parameter](const ModulePtr& module) {
+    const std::vector<at::Tensor> all = module->parameters();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const at::Tensor& one) { return one.is_same(parameter); });
+  };
+  return modules.size() == 1 ? modules.front()
+                             : *std::find_if(modules.begin(), modules.end(), has_it);
 }
 
 void install_gradient_hooks(const std::vector<NamedParameter>& params,
@@ -137,7 +159,7 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
       const at::Tensor& tensor = tensors.at(group->key(i));
       torch::autograd::impl::set_post_acc_grad_hooks(
           tensor, std::make_unique<GradientHook>(state, *group, i));
-      Registry::get().claim(tensor, {group->store().fqn(i), state->module()});
+      Registry::get().claim(tensor, {group->store().fqn(i), module_of(*state, tensor)});
     }
   }
 }
@@ -148,29 +170,48 @@ void rename_from(const ModuleState& root) {
     param.group->set_fqn(param.index, param.fqn);
     Registry::get().rename_claim(param.group->key(param.index), param.fqn);
   }
-  walk_modules(root.module(), "", [](const std::string& name, const ModulePtr& visited) {
+  std::map<ModuleState*, std::string> names;  // looked up only
+  walk_modules(root.modules(), [&names](const std::string& name, const ModulePtr& visited) {
     if (const std::shared_ptr<ModuleState> unit = Registry::get().find(*visited)) {
-      for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-        group->set_unit_name(name);
+      const auto [known, is_new] = names.try_emplace(unit.get(), name);
+      if (!is_new) {
+        known->second += ", " + name;
       }
+      unit->modules_to_run().set_name(*visited, name);
+      unit->set_name(known->second);
     }
     return true;
   });
 }
 
 /// Check of everything that can be checked before the first parameter is modified.
-void check_nested_units(const ModulePtr& module) {
-  const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
+void check_nested_units(const Modules& modules) {
+  const std::vector<std::shared_ptr<ModuleState>> units = units_below(modules);
   for (const std::shared_ptr<ModuleState>& unit : units) {
     const std::shared_ptr<ModuleState> root = unit->context().root();
     TORCH_CHECK(!root || std::find(units.begin(), units.end(), root) != units.end(),
-                "fully_shard: ", module->name(), " contains ", unit->module()->name(),
+                "fully_shard: ", names_of(modules), " contains ", unit->module()->name(),
                 ", whose root ", root ? root->module()->name() : "",
                 " lies outside it; shard the nested modules first and the root last");
+    for (const ModulePtr& part : unit->modules()) {
+      const bool is_inside =
+          std::any_of(modules.begin(), modules.end(),
+                      [&part](const ModulePtr& module) { return contains(module, part); });
+      TORCH_CHECK(is_inside, "fully_shard: ", names_of(modules), " contains ",
+                  unit->module()->name(), ", which is one unit with ", part->name(),
+                  " outside it; shard a module around all of them");
+    }
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       group->check_unused();
     }
   }
+}
+
+/// Whose collectives read unreduced gradients: the reduce-scatter in the row; the all-reduce if
+/// that is one rank.
+const std::shared_ptr<Collectives>& reducing_group(const DeviceMesh& mesh) {
+  const int64_t shard_axis = mesh.ndim() - 1;
+  return mesh.group(mesh.size(shard_axis) > 1 ? shard_axis : 0);
 }
 
 std::shared_ptr<DeviceMesh> default_mesh() {
@@ -180,31 +221,39 @@ std::shared_ptr<DeviceMesh> default_mesh() {
 
 }  // namespace
 
-FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& given) {
-  TORCH_CHECK(module, "fully_shard: module is null");
+FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options) {
+  return fully_shard(Modules{module}, options);
+}
+
+FSDPModule fully_shard(const Modules& modules, const FullyShardOptions& given) {
+  check_modules(modules);
   FullyShardOptions options = given;
   if (!options.mesh) {
     options.mesh = default_mesh();
   }
-  TORCH_CHECK(options.mesh->ndim() <= 2, "fully_shard: a mesh of ", options.mesh->ndim(),
-              " axes; one that shards, or one that replicates and one that shards, expected: take "
-              "them by DeviceMesh::slice");
-  TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
-              " has been sharded already");
-  check_nested_units(module);
-  const std::vector<NamedParameter> params = unclaimed_parameters(module, *options.mesh);
-  auto state = std::make_shared<ModuleState>(module, options, make_groups(params, options));
+  check_options(options);
+  check_nested_units(modules);
+  const std::vector<NamedParameter> params = parameters_of_unit(modules, options);
+  check_same_placements(params, *options.mesh, names_of(modules));
+  options.ignored_params.clear();  // not to keep them alive
+  options.shard_placement_fn = nullptr;
+  auto state = std::make_shared<ModuleState>(modules, options, make_groups(params, options));
+  if (!std::holds_alternative<std::monostate>(options.offload_policy)) {
+    move_buffers(modules, options.mesh->group()->device());
+  }
   install_gradient_hooks(params, state);
-  Registry::get().add(module, state);
+  for (const ModulePtr& module : modules) {
+    Registry::get().add(module, state);
+  }
 
   // The topmost unit is the root: its context replaces the one that its nested units shared so far.
-  const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
+  const std::vector<std::shared_ptr<ModuleState>> units = units_below(modules);
   const c10::Device device =
       params.empty() ? options.mesh->group()->device() : params.front().tensor.device();
-  // Gradients are read by the reduce-scatter in the row; by the all-reduce if that is one rank.
-  const int64_t shard_axis = options.mesh->ndim() - 1;
-  const int64_t reducing_axis = options.mesh->size(shard_axis) > 1 ? shard_axis : 0;
-  auto context = std::make_shared<RunContext>(options.mesh->group(reducing_axis), device);
+  auto context = std::make_shared<RunContext>(
+      reducing_group(*options.mesh), device,
+      PrefetchOptions{options.backward_prefetch, options.forward_prefetch,
+                      options.limit_all_gathers});
   for (size_t i = 0; i < units.size(); ++i) {
     units[i]->set_context(context, static_cast<int64_t>(i));
   }

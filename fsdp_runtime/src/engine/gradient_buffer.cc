@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "fsdp_runtime/src/engine/chunk_views.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
@@ -32,18 +33,69 @@ bool copy_small(const at::Tensor& to, const at::Tensor& from) {
 }  // namespace
 
 GradientBuffer::GradientBuffer(const ShardStore& store, at::ScalarType dtype, Delivery delivery)
-    : dtype_(dtype),
+    : store_(store),
+      dtype_(dtype),
       delivery_(delivery),
-      padding_(plan::padding_of(store.layout())),
       storage_(store.layout().numel() * static_cast<int64_t>(c10::elementSize(dtype)),
                store.device()) {
   for (size_t i = 0; i < store.size(); ++i) {
-    params_.push_back({storage_.view(dtype, store.layout().params[i].offset, store.shape(i))});
+    add_views(i);
   }
-  if (delivery == Delivery::kInBatches) {
-    for (const plan::Range& gap : padding_) {
+  const plan::GroupLayout& layout = store.layout();
+  if (delivery_ == Delivery::kAtOnce) {
+    padding_ = plan::padding_of(layout);
+  } else if (layout.copies_out()) {
+    ChunkPadding padding = padding_in(storage_.view(dtype, 0, {layout.numel()}), layout);
+    gaps_ = std::move(padding.blocks);
+    listed_gaps_ = padding.elements.numel() > 0 ? std::move(padding.elements) : at::Tensor();
+  } else {
+    for (const plan::Range& gap : plan::padding_of(layout)) {
       gaps_.push_back(storage_.view(dtype, gap.begin, {gap.end - gap.begin}));
     }
+  }
+}
+
+void GradientBuffer::add_views(size_t index) {
+  const plan::GroupLayout& layout = store_.layout();
+  Param& param = params_.emplace_back();
+  if (layout.copies_out()) {
+    const at::Tensor flat = storage_.view(dtype_, 0, {layout.numel()});
+    param.pieces = pieces_in(flat, layout, index, store_.shape(index));
+  } else {
+    param.gradient = storage_.view(dtype_, layout.params[index].offset, store_.shape(index));
+  }
+}
+
+void GradientBuffer::add_pieces(const Param& param, std::vector<at::Tensor>& to) {
+  if (param.gradient.defined()) {
+    to.push_back(param.gradient);
+  } else {
+    to.insert(to.end(), param.pieces.begin(), param.pieces.end());
+  }
+}
+
+void GradientBuffer::add_pieces_of(size_t index, const at::Tensor& gradient,
+                                   std::vector<at::Tensor>& to) const {
+  if (params_[index].gradient.defined()) {
+    to.push_back(gradient);
+    return;
+  }
+  const at::Tensor dense = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+  const std::vector<at::Tensor> pieces = pieces_of(dense, store_.layout().chunks[index]);
+  to.insert(to.end(), pieces.begin(), pieces.end());
+}
+
+void GradientBuffer::set_fqn(size_t index, const std::string& fqn) {
+  const std::string name = "the gradient of " + fqn;
+  const plan::GroupLayout& layout = store_.layout();
+  if (!layout.copies_out()) {
+    storage_.set_name(dtype_, layout.params[index].offset, layout.params[index].numel, name);
+    return;
+  }
+  const plan::DimChunks& chunks = layout.chunks[index];
+  for (int64_t rank = 0; rank < layout.ranks; ++rank) {
+    storage_.set_name(dtype_, rank * layout.shard_numel + chunks.shard_offset,
+                      plan::numel_of_rank(chunks, rank), name);
   }
 }
 
@@ -91,7 +143,7 @@ void GradientBuffer::release_if_empty() {
 
 at::Tensor GradientBuffer::lend(size_t index, at::ScalarType dtype) {
   Param& param = params_[index];
-  const bool has_memory = in_place_.defined() || slot_;
+  const bool has_memory = (in_place_.defined() || slot_) && param.gradient.defined();
   if (delivery_ != Delivery::kAtOnce || dtype != dtype_ || !is_collecting_ || !has_memory ||
       param.has_sum || !param.loan.expired()) {
     return {};
@@ -122,6 +174,20 @@ void GradientBuffer::end_loans() {
   }
 }
 
+void GradientBuffer::accumulate_pieces(size_t index, const at::Tensor& gradient) {
+  Param& param = params_[index];
+  std::vector<at::Tensor> added;
+  add_pieces_of(index, gradient, added);
+  for (size_t i = 0; i < added.size(); ++i) {
+    if (param.has_sum) {
+      param.pieces[i].add_(added[i]);
+    } else {
+      param.pieces[i].copy_(added[i]);
+    }
+  }
+  param.has_sum = true;
+}
+
 void GradientBuffer::accumulate(RunContext& context, size_t index, const at::Tensor& gradient) {
   Param& param = params_[index];
   param.is_added_to = true;
@@ -141,7 +207,9 @@ void GradientBuffer::accumulate(RunContext& context, size_t index, const at::Ten
     return;
   }
   at::NoGradGuard no_grad;  // a backward that creates a graph has grad mode
-  if (param.has_sum) {
+  if (!param.gradient.defined()) {
+    accumulate_pieces(index, gradient);
+  } else if (param.has_sum) {
     param.gradient.add_(gradient);
   } else {
     if (!copy_small(param.gradient, gradient)) {
@@ -162,10 +230,11 @@ void GradientBuffer::write(RunContext& context) {
   std::vector<at::Tensor> copied;
   std::vector<at::Tensor> sums;
   std::vector<at::Tensor> added;
-  for (Param& param : params_) {
+  for (size_t i = 0; i < params_.size(); ++i) {
+    Param& param = params_[i];
     if (param.waits.defined()) {
-      (param.has_sum ? sums : copies).push_back(param.gradient);
-      (param.has_sum ? added : copied).push_back(std::exchange(param.waits, {}));
+      add_pieces(param, param.has_sum ? sums : copies);
+      add_pieces_of(i, std::exchange(param.waits, {}), param.has_sum ? added : copied);
       param.has_sum = true;
     }
   }
@@ -180,19 +249,26 @@ void GradientBuffer::write(RunContext& context) {
 void GradientBuffer::zero_missing(const at::Tensor& flat) {
   if (delivery_ == Delivery::kInBatches) {
     std::vector<at::Tensor> missing = gaps_;
-    for (Param& param : params_) {
+    for (const Param& param : params_) {
       if (!param.has_sum) {
-        missing.push_back(param.gradient);
+        add_pieces(param, missing);
       }
     }
     if (!missing.empty()) {
       at::_foreach_zero_(missing);
     }
+    if (listed_gaps_.defined()) {
+      flat.index_fill_(0, listed_gaps_, 0);
+    }
     return;
   }
-  for (Param& param : params_) {
+  for (const Param& param : params_) {
     if (!param.has_sum) {
-      param.gradient.zero_();
+      std::vector<at::Tensor> missing;
+      add_pieces(param, missing);
+      for (at::Tensor& gradient : missing) {
+        gradient.zero_();
+      }
     }
   }
   char* base = static_cast<char*>(flat.data_ptr());

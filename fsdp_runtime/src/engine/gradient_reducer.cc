@@ -9,6 +9,8 @@
 #include <cmath>
 #include <utility>
 
+#include "fsdp_runtime/src/engine/custom_memory.h"
+#include "fsdp_runtime/src/engine/disk_memory.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
@@ -30,7 +32,7 @@ void in_pieces(int64_t total, c10::Device device, Use use) {
 }  // namespace
 
 GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
-                                  at::ScalarType reduce_dtype) {
+                                  at::ScalarType reduce_dtype, bool forces_sum) {
   const double divisor = factor.value_or(static_cast<double>(ranks));
   if (reduce_dtype == at::kHalf) {
     double before = 1;
@@ -39,7 +41,7 @@ GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
     }
     return {ReduceOp::kSum, before, divisor / before};
   }
-  if (divisor == static_cast<double>(ranks)) {
+  if (divisor == static_cast<double>(ranks) && !forces_sum) {
     return {ReduceOp::kAvg, 1, 1};
   }
   return {ReduceOp::kSum, 1, divisor};
@@ -54,11 +56,13 @@ GradientReducer::GradientReducer(const ShardStore& store, std::shared_ptr<Collec
       padding_(plan::padding_of_rank(store.layout(), comm_->rank())) {}
 
 void GradientReducer::begin() {
+  arrive();
   if (has_row_sum_) {
     return;
   }
   division_ = next_division();
   hook_ = next_hook_;
+  custom_ = next_custom_;
   is_local_ = next_is_local();
 }
 
@@ -67,22 +71,51 @@ int64_t GradientReducer::ranks() const {
 }
 
 GradientDivision GradientReducer::next_division() const {
-  return divide_gradients(divide_factor_, ranks(), dtype_);
+  return divide_gradients(divide_factor_, ranks(), dtype_, forces_sum_);
 }
 
 bool GradientReducer::next_is_local() const {
   const GradientDivision division = next_division();
   return ranks() == 1 && dtype_ == store_.dtype() && division.before * division.after == 1 &&
-         !next_hook_;
+         !next_hook_ && !store_.is_offloaded();
 }
 
 const at::Tensor& GradientReducer::memory() {
-  if (!gradient_.defined()) {
+  if (!gradient_.defined() && store_.memory() != nullptr) {
+    gradient_ = memory_of_policy();
+  } else if (!gradient_.defined()) {
     // Not from replicas_->empty_for_comm(), which would spare an all-reduce over shared memory two
     // copies: the gradient is kept for good, and shared memory is scarce.
     gradient_ = at::empty_like(store_.shard());
   }
   return gradient_;
+}
+
+const at::Tensor& GradientReducer::memory(RunContext& context) {
+  if (!gradient_.defined() && gives_memory_back_ && store_.memory() == nullptr) {
+    gradient_slot_ = context.acquire_reduced_slot(
+        store_.layout().shard_numel * static_cast<int64_t>(c10::elementSize(store_.dtype())));
+    gradient_ = gradient_slot_->as(store_.dtype());
+  }
+  return memory();
+}
+
+void GradientReducer::set_gives_memory_back(bool gives_back) {
+  gives_memory_back_ = gives_back;
+  give_memory_back();
+}
+
+void GradientReducer::give_memory_back() {
+  const bool is_lent = gives_memory_back_ || gradient_slot_ != nullptr;
+  if (is_lent && !has_gradient_ && !is_reducing() && store_.memory() == nullptr) {
+    gradient_.reset();
+    gradient_slot_.reset();
+  }
+}
+
+void GradientReducer::forget_gradient() {
+  has_gradient_ = false;
+  give_memory_back();
 }
 
 void GradientReducer::LocalStage::run() const {
@@ -95,39 +128,53 @@ void GradientReducer::LocalStage::run() const {
     if (adds) {
       target.narrow(0, begin, numel).add_(piece);
     } else if (target.defined()) {
-      target.narrow(0, begin, numel).copy_(piece);
+      target.narrow(0, begin, numel).copy_(piece, is_non_blocking);
     }
   });
 }
 
 bool GradientReducer::can_reduce_onto_gradient() const {
-  return comm_->size() > 1 && !replicas_ && dtype_ == store_.dtype() &&
+  return comm_->size() > 1 && !replicas_ && dtype_ == store_.dtype() && !store_.is_offloaded() &&
          comm_->has_reduce_scatter_onto(dtype_);
 }
 
 bool GradientReducer::next_reduces_onto_gradient() const {
-  return !next_hook_ && next_division().after == 1 && can_reduce_onto_gradient();
+  return !next_hook_ && !next_custom_ && next_division().after == 1 && can_reduce_onto_gradient();
 }
 
 bool GradientReducer::reduces_onto_gradient() const {
-  return has_gradient_ && !hook_ && division_.after == 1 && can_reduce_onto_gradient();
+  return has_gradient_ && !hook_ && !custom_ && division_.after == 1 && can_reduce_onto_gradient();
+}
+
+at::Tensor GradientReducer::memory_for_output(RunContext& context) {
+  const int64_t numel = store_.layout().shard_numel;
+  if (custom_) {
+    custom_output_ = checked_memory(custom_->allocate(numel, dtype_, store_.device()), numel,
+                                    store_.shard().options().dtype(dtype_), "ReduceScatter");
+    return custom_output_;
+  }
+  output_slot_ =
+      context.acquire_reduced_slot(numel * static_cast<int64_t>(c10::elementSize(dtype_)));
+  return output_slot_->as(dtype_);
 }
 
 GradientReducer::LocalStage GradientReducer::last_stage(RunContext& context,
                                                         const at::Tensor& input) {
   at::Tensor output = input;
   if (comm_->size() > 1) {
-    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype();
+    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype() && !custom_ &&
+                          !store_.is_offloaded();
     if (is_first || reduces_onto_gradient()) {
-      return {memory(), division_.after};
+      return {memory(context), division_.after};
     }
-    const int64_t numel = store_.layout().shard_numel;
-    output_slot_ =
-        context.acquire_reduced_slot(numel * static_cast<int64_t>(c10::elementSize(dtype_)));
-    output = output_slot_->as(dtype_);
+    output = memory_for_output(context);
+  }
+  if (!keeps_row_ && store_.is_offloaded()) {
+    return {std::move(output), division_.after, memory_to_arrive_in(), /*adds=*/false,
+            store_.memory()->is_pinned()};
   }
   if (!keeps_row_) {
-    return {std::move(output), division_.after, memory(), has_gradient_};
+    return {std::move(output), division_.after, memory(context), has_gradient_};
   }
   if (!row_sum_.defined()) {
     row_sum_ = at::empty(output.sizes(), output.options());
@@ -153,6 +200,10 @@ void GradientReducer::issue_hook(Collectives& comm, Issue issue, const at::Tenso
 
 WorkPtr GradientReducer::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                         Issue issue) {
+  if (custom_) {
+    return checked_work(custom_->run(output, input, division_.op, *comm_, std::move(issue)),
+                        "ReduceScatter");
+  }
   return reduces_onto_gradient()
              ? comm_->reduce_scatter_onto(output, input, division_.op, std::move(issue))
              : comm_->reduce_scatter_into(output, input, division_.op, std::move(issue));
@@ -191,30 +242,44 @@ void GradientReducer::issue(const at::Tensor& input, const LocalStage& last,
         last.run();
       }
     }));
+    arrival_ = store_.is_offloaded() && !keeps_row_ ? work_.last() : nullptr;
   }
   if (!input_end_) {
     input_end_ = work_.last();
+  }
+  if (store_.is_on_disk() && !keeps_row_ && !arrival_) {
+    work_.add(end.run_on_lane(next(), [this] { release_pages(gradient_); }));
   }
 }
 
 void GradientReducer::start(RunContext& context, UnshardedGradients whole,
                             const ReductionOptions& options) {
   TORCH_INTERNAL_ASSERT(!is_reducing());
+  hook_result_.reset();
   if (is_local_) {
     has_gradient_ = true;
+    release_pages(gradient_);
     return;
   }
   keeps_row_ = replicas_ && !options.all_reduces;
-  const LocalStage last = last_stage(context, whole.flat);
+  LocalStage last;
+  std::exception_ptr error;
+  try {
+    last = last_stage(context, whole.flat);
+  } catch (...) {
+    error = std::current_exception();
+  }
   input_slot_ = std::move(whole.slot);
   is_dropped_ = false;
-  hook_result_.reset();
   input_end_.reset();
-  context.add_reduction(this);
+  context.add_reduction(this);  // behind last_stage(), which may wait for those before it
   RuntimeCounters& counters = context.counters_in_place();
   counters.reductions += 1;
   counters.reduced_bytes += static_cast<int64_t>(whole.flat.nbytes());
   try {
+    if (error) {
+      std::rethrow_exception(error);
+    }
     issue(whole.flat, last, options.purpose);
   } catch (...) {
     // The stages before it are under way, and peers take part in them: the slots are theirs.
@@ -243,34 +308,78 @@ void GradientReducer::finish() {
   }
   input_end_.reset();
   output_slot_.reset();
+  custom_output_.reset();
   input_slot_.reset();
+  if (!arrival_ || store_.memory()->is_pinned()) {
+    return;
+  }
+  try {
+    arrive();  // the host has waited for the copy as it was issued, and memory is scarce
+  } catch (...) {
+    work_.fail(std::current_exception());  // as those of the lane, it is thrown each time
+    throw;
+  }
+}
+
+at::Tensor GradientReducer::memory_of_policy() const {
+  return store_.memory()->empty(store_.layout().shard_numel, store_.dtype(),
+                                "the gradient of " + store_.fqn(0));
+}
+
+at::Tensor GradientReducer::memory_to_arrive_in() {
+  if (!has_gradient_) {
+    return memory();
+  }
+  added_ = store_.is_on_disk() ? at::empty_like(store_.shard()) : memory_of_policy();
+  return added_;
+}
+
+void GradientReducer::arrive() {
+  const WorkPtr arrival = std::exchange(arrival_, nullptr);
+  if (!arrival) {
+    return;
+  }
+  const at::Tensor added = std::exchange(added_, at::Tensor());
+  try {
+    arrival->wait_on_host();
+  } catch (...) {
+    has_gradient_ = false;  // what has been missed is told once
+    throw;
+  }
+  if (added.defined() && hook_error() == nullptr) {
+    at::NoGradGuard no_grad;
+    gradient_.add_(added);
+  }
+  release_pages(gradient_);
 }
 
 void GradientReducer::drop() {
   has_gradient_ = false;
   has_row_sum_ = false;
   is_dropped_ = true;
+  give_memory_back();
 }
 
 void GradientReducer::zero(const std::vector<size_t>& params) {
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  const auto add_parts_of = [&](const at::Tensor& flat) {
+  const auto zero_parts_of = [&](const at::Tensor& flat) {
+    std::vector<at::Tensor> parts;
     for (const size_t param : params) {
       const plan::ParamSlice& slice = store_.slice(param);
       if (slice.numel() > 0) {
         parts.push_back(flat.narrow(0, slice.shard_offset, slice.numel()));
       }
     }
+    if (!parts.empty()) {
+      at::_foreach_zero_(parts);
+    }
+    release_pages(flat);
   };
   if (has_gradient_) {
-    add_parts_of(gradient_);
+    zero_parts_of(gradient_);
   }
   if (has_row_sum_) {
-    add_parts_of(row_sum_);
-  }
-  if (!parts.empty()) {
-    at::_foreach_zero_(parts);
+    zero_parts_of(row_sum_);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -32,7 +33,11 @@ void collect_units(const ModulePtr& module, std::unordered_set<const torch::nn::
     return;
   }
   if (std::shared_ptr<ModuleState> state = Registry::get().find(*module)) {
-    units.push_back(std::move(state));
+    const bool is_known = state->modules_to_run().are_several() &&
+                          std::find(units.begin(), units.end(), state) != units.end();
+    if (!is_known) {
+      units.push_back(std::move(state));
+    }
   }
   for (const ModulePtr& child : module->children()) {
     collect_units(child, seen, units);
@@ -46,21 +51,30 @@ void walk_modules(const ModulePtr& module, const std::string& name, const Visit&
   walk(module, name, visit, seen);
 }
 
+void walk_modules(const std::vector<ModulePtr>& modules, const Visit& visit) {
+  std::unordered_set<const torch::nn::Module*> seen;
+  for (size_t i = 0; i < modules.size(); ++i) {
+    walk(modules[i], modules.size() == 1 ? "" : std::to_string(i), visit, seen);
+  }
+}
+
 std::string join_names(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-std::vector<std::shared_ptr<ModuleState>> units_below(const ModulePtr& module) {
+std::vector<std::shared_ptr<ModuleState>> units_below(const std::vector<ModulePtr>& modules) {
   std::vector<std::shared_ptr<ModuleState>> units;
   std::unordered_set<const torch::nn::Module*> seen;
-  collect_units(module, seen, units);
+  for (const ModulePtr& module : modules) {
+    collect_units(module, seen, units);
+  }
   return units;
 }
 
 std::vector<ParamRef> params_below(const ModuleState& root) {
-  const ModulePtr module = root.module();
+  const std::vector<ModulePtr> modules = root.modules();
   std::unordered_map<const c10::TensorImpl*, ParamRef> by_tensor;
-  for (const std::shared_ptr<ModuleState>& unit : units_below(module)) {
+  for (const std::shared_ptr<ModuleState>& unit : units_below(modules)) {
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       for (size_t i = 0; i < group->size(); ++i) {
         by_tensor[group->key(i)] = {"", group.get(), i};
@@ -68,7 +82,7 @@ std::vector<ParamRef> params_below(const ModuleState& root) {
     }
   }
   std::vector<ParamRef> params;
-  walk_modules(module, "", [&](const std::string& name, const ModulePtr& visited) {
+  walk_modules(modules, [&](const std::string& name, const ModulePtr& visited) {
     for (const auto& param : visited->named_parameters(/*recurse=*/false)) {
       const auto found = by_tensor.find(param.value().unsafeGetTensorImpl());
       if (found != by_tensor.end()) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp_runtime/src/engine/gather_buffer.h"
@@ -20,6 +21,7 @@
 
 namespace fsdp {
 
+class GradientUser;
 class RunContext;
 
 struct GroupOptions {
@@ -28,14 +30,15 @@ struct GroupOptions {
   std::vector<std::string> mesh_axes;         // along which the ranks of `comm` lie
   std::optional<at::ScalarType> param_dtype;  // unset: the parameters' own
   std::optional<at::ScalarType> reduce_dtype;  // unset: param_dtype
+  OffloadPolicy offload_policy;
 };
 
 /// In which the gradients of a group of `params`, all of one dtype, are reduced.
 at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params, const GroupOptions& options);
 
 /// Parameters that are all-gathered and reduce-scattered together (FSDP2's FSDPParamGroup): one
-/// flat range, one shard per rank. With hybrid sharding (HSDP) several sets of ranks divide the
-/// parameters in the same way, and the reduction sums over both.
+/// shard per rank, of one flat range or of a chunk of each. With hybrid sharding (HSDP) several
+/// sets of ranks divide the parameters in the same way, and the reduction sums over both.
 ///
 ///     ShardStore ----all-gather----> GatherBuffer ----> forward and backward
 ///         ^                                                    |
@@ -46,35 +49,49 @@ at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params, const Gro
 ///
 /// Thread: the rank's. Ownership: the unit; holds the parameters weakly, because their gradient
 /// hooks refer to it.
-class ParamGroup {
+class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
  public:
-  /// `params`: as for ShardStore. The module's own parameter tensors become views of the gather
-  /// buffer; what they held is freed but for this rank's shard.
+  /// `params`: as for ShardStore. They stay what they are, until retarget().
   ParamGroup(const std::vector<NamedParameter>& params, const GroupOptions& options);
   ~ParamGroup();
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
 
-  /// TORCH_CHECK if gathered or with gradients in slots.
+  /// The module's own parameter tensors, `params` as before, become views of the gather buffer;
+  /// what they held is freed but for this rank's shard. To be called once, ahead of everything
+  /// else.
+  void retarget(const std::vector<NamedParameter>& params);
+  /// TORCH_CHECK if gathered, wholly or in part, or with gradients in slots.
   void check_unused() const;
   /// Only while unused.
   void set_context(std::shared_ptr<RunContext> context);
+  /// Null until its unit has been sharded.
+  const std::shared_ptr<RunContext>& context() const { return context_; }
 
   // Parameters.
   void start_unshard();     // issues the all-gather; no-op unless sharded
   void wait_for_unshard();  // the parameters can be used afterwards
   void reshard();
-  bool is_sharded() const { return unsharded_.is_sharded(); }
+  /// See GatherBuffer::reshard_to_part.
+  void reshard_to_part(const std::shared_ptr<Collectives>& part_comm);
+  bool is_sharded() const { return unsharded().is_sharded(); }
+  /// true: from now on the parameters are gathered in their own dtype, not in that in which they
+  /// compute otherwise. Reshards, if that is another one.
+  void set_full_precision(bool is_full);
+  void set_custom_all_gather(const std::shared_ptr<AllGather>& custom);
   /// To be called before the shard is written: what is unsharded would be stale, and peers may
   /// still read it. See ShardStore::prepare_to_write.
   void prepare_to_write();
   /// See ShardStore::begin_update; the parameters are sharded.
-  void begin_update() { store_.begin_update(); }
+  void begin_update();
   void end_update();
 
   // Gradients: begin_gradients(), accumulate_gradient() for each, end_gradients() or
   // start_reduction().
   bool is_trainable() const;
+  /// In a backward: whether it accumulates gradients of the group; not if it was restricted to
+  /// other inputs, as by torch::autograd::grad(). The same on all ranks.
+  bool is_accumulated() const;
   /// No-op while gradients are collected, but for release_empty_gradients().
   void begin_gradients();
   /// Until the next begin_gradients() or start_reduction(), if nothing has been accumulated yet.
@@ -92,6 +109,8 @@ class ParamGroup {
   /// `all_reduces`: see FSDPModule::set_requires_all_reduce.
   void start_reduction(bool all_reduces);
   bool collects_gradients() const { return gradients_.is_collecting(); }
+  /// Of gradients that wait for a reduction, or are in one.
+  int64_t unreduced_bytes() const { return gradients_.bytes_in_use() + reducer_.input_bytes(); }
   /// Whether a sum of the row waits for start_reduction(true), which needs begin_gradients() but no
   /// gradient.
   bool has_row_sum() const { return reducer_.has_row_sum(); }
@@ -99,6 +118,9 @@ class ParamGroup {
   /// threw or in one that goes on. Throws like Work::wait(), and on a device also if the group has
   /// failed by now.
   void settle_gradient();
+  /// Blocks the host until a device has ended its copies from and to offloaded memory. Throws like
+  /// Work::wait(). No-op without such memory.
+  void settle_offload();
   /// See RunContext::settle_gradients.
   void settle_backward();
   /// Drops the shard's gradient and what has been collected for the next reduction.
@@ -123,12 +145,22 @@ class ParamGroup {
   const std::vector<at::Tensor>& leaves();
   /// To be called at the end of a backward.
   void show_gradients();
-  /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
-  at::Tensor all_gather_copy() const;
+  /// From the next backward on, `user` is called with the gradient, in which the group then has
+  /// memory only until all parameters' gradients have been dropped. Not in a backward.
+  void add_gradient_user(std::shared_ptr<GradientUser> user);
+  void remove_gradient_user(const std::shared_ptr<GradientUser>& user);
+  bool has_gradient_users() const { return !users_.empty(); }
+  /// Waits for the reduction, and calls the users of the gradient. Collective, in a backward.
+  void use_gradient();
+  /// TORCH_CHECK if the running backward has done that.
+  void check_not_used_up() const;
+  /// Gathers the parameter into new memory, in its own shape and dtype, and all of the group for a
+  /// moment. Collective.
+  at::Tensor gathered_copy(size_t index) const;
 
   ShardStore& store() { return store_; }
   const ShardStore& store() const { return store_; }
-  const GatherBuffer& unsharded() const { return unsharded_; }
+  const GatherBuffer& unsharded() const { return is_full_ ? *full_ : unsharded_; }
   GradientReducer& reducer() { return reducer_; }
   ParameterUses& uses() { return uses_; }
   const std::shared_ptr<Collectives>& comm() const { return comm_; }
@@ -151,7 +183,10 @@ class ParamGroup {
     ParameterSeal seal;
   };
 
-  void retarget(const std::vector<NamedParameter>& params);
+  /// The output of an all-gather in the parameters' own dtype, [layout.numel()].
+  at::Tensor all_gather_copy() const;
+  void close_seals();
+  GatherBuffer& in_use() { return is_full_ ? *full_ : unsharded_; }
 
   const std::shared_ptr<Collectives> comm_;
   const std::shared_ptr<Collectives> replicas_;
@@ -162,10 +197,15 @@ class ParamGroup {
   std::shared_ptr<RunContext> context_;
   ShardStore store_;
   GatherBuffer unsharded_;
+  std::unique_ptr<GatherBuffer> full_;  // in the own dtype; null if that has not been needed
+  bool is_full_ = false;
+  std::shared_ptr<AllGather> custom_all_gather_;
   GradientBuffer gradients_;
   GradientReducer reducer_;
   ParameterUses uses_;
   std::optional<ShardedLeaves> leaves_;  // once somebody has asked for them
+  std::vector<std::shared_ptr<GradientUser>> users_;
+  int64_t used_in_ = -1;  // the backward in which they have been called last
 };
 
 }  // namespace fsdp

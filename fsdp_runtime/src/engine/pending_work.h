@@ -37,6 +37,12 @@ class PendingWork {
     }
     stages_.clear();
   }
+  /// Waits for all, whatever comes of them, and forgets them.
+  void drop() noexcept {
+    wait_for_all();
+    stages_.clear();
+    error_ = nullptr;
+  }
 
  private:
   /// Does not throw: errors have been or will be reported elsewhere; here only the end matters.

@@ -19,6 +19,7 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
   const bool puts_off = group.replicas() && mode.puts_off_all_reduce;
   return {
       .numel = store.layout().numel(),
+      .copied_numel = store.layout().copied_numel,
       .ranks = group.comm()->size(),
       .master_bytes = bytes_of(store.dtype()),
       .compute_bytes = bytes_of(group.unsharded().dtype()),
@@ -27,7 +28,7 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
       .has_parameters_in_place = group.unsharded().is_shard_itself(),
       .has_gradients_in_place = group.reducer().next_is_local(),
       .is_trainable = group.is_trainable(),
-      .reduces_to_slot = reduced_in != store.dtype() || puts_off ||
+      .reduces_to_slot = reduced_in != store.dtype() || puts_off || store.is_offloaded() ||
                          (mode.adds_gradients && !group.reducer().next_reduces_onto_gradient()),
       .keeps_row_sum = puts_off,
   };
@@ -39,13 +40,14 @@ plan::MemoryPlan planned_memory(const FSDPModule& root, const TrainingMode& mode
   TORCH_CHECK(root, "planned_memory: empty FSDPModule handle; pass what fully_shard has returned");
   std::vector<plan::GroupMemory> groups;
   int64_t number = 0;
-  for (const std::shared_ptr<ModuleState>& unit : units_below(root.state()->module())) {
-    const bool has_units_inside = units_below(unit->module()).size() > 1;
+  for (const std::shared_ptr<ModuleState>& unit : units_below(root.state()->modules())) {
+    const bool has_units_inside = units_below(unit->modules()).size() > 1;
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       plan::GroupMemory memory = memory_of(*group, mode);
       memory.unit = number;
       memory.stays_gathered =
           has_units_inside || !unit->reshards_after_forward() || !unit->reshard_after_backward;
+      memory.part_ranks = unit->part_ranks();
       groups.push_back(memory);
     }
     ++number;

@@ -14,7 +14,9 @@ struct TrainingMode {
 };
 
 /// The memory that the units below `root` and an AdamW of theirs take on this rank, if they run in
-/// the order in which they are registered.
+/// the order in which they are registered. Offloaded shards and gradients count as if they were on
+/// the device; not counted are the memory of the host that gradients arrive in beside others, and
+/// that of the device for a shard ahead of its cast.
 FSDP_API plan::MemoryPlan planned_memory(const FSDPModule& root, const TrainingMode& mode = {});
 
 }  // namespace fsdp

@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/util/strides.h>
 
-#include "fsdp_runtime/src/engine/guard_pages.h"
-
 namespace fsdp {
 
 RetargetableStorage::RetargetableStorage(int64_t bytes, c10::Device device)
@@ -12,6 +10,9 @@ RetargetableStorage::RetargetableStorage(int64_t bytes, c10::Device device)
                at::DataPtr(nullptr, device), /*allocator=*/nullptr, /*resizable=*/false),
       device_(device),
       bytes_(bytes) {
+  if (device.is_cpu()) {
+    guarded_.emplace(bytes);
+  }
   poison();
 }
 
@@ -25,7 +26,15 @@ void RetargetableStorage::poison() {
   // On a device a kernel gets a null pointer: an illegal access that is reported at the next
   // synchronisation, later than the CPU's fault on the guard page. Operations that check for memory
   // throw.
-  point_to(device_.is_cpu() ? guarded_address(bytes_) : nullptr);
+  point_to(guarded_ ? guarded_->address() : nullptr);
+}
+
+void RetargetableStorage::set_name(at::ScalarType dtype, int64_t offset, int64_t numel,
+                                   const std::string& name) {
+  if (guarded_) {
+    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+    guarded_->set_name(offset * size, (offset + numel) * size, name);
+  }
 }
 
 at::Tensor RetargetableStorage::view(at::ScalarType dtype, int64_t offset,

@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/engine/run_context.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -11,21 +12,14 @@
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/uses_exchange.h"
+#include "fsdp_runtime/src/trace/trace_log.h"
 
 namespace fsdp {
-namespace {
 
-/// How many gathers are issued ahead of the unit that runs, while they take no memory: a rank that
-/// is slow for a moment then holds up no other. Half of what the ranks of a host can have in flight
-/// (GatherWindow::issue would wait for the others).
-constexpr size_t kFreeGathersAhead = 8;
-
-}  // namespace
-
-RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
-    : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
-      gradient_slots_(comm, device, SlotArena::Memory::kComm),
-      reduced_slots_(comm, device, SlotArena::Memory::kPlain) {}
+RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device,
+                       const PrefetchOptions& prefetch_options)
+    : slots_(std::make_shared<SlotArenas>(std::move(comm), device)),
+      prefetch_options_(prefetch_options) {}
 
 RunContext::~RunContext() {
   if (std::uncaught_exceptions() > 0) {
@@ -40,6 +34,9 @@ RunContext::~RunContext() {
 void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& units) {
   units_.assign(units.begin(), units.end());
   for (const std::shared_ptr<ModuleState>& unit : units) {
+    if (unit->modules_to_run().are_several()) {
+      lists_.push_back(unit);
+    }
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       if (std::find(comms_.begin(), comms_.end(), group->comm()) == comms_.end()) {
         comms_.push_back(group->comm());
@@ -48,12 +45,30 @@ void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& unit
   }
 }
 
+void RunContext::end_open_forwards() {
+  for (const std::weak_ptr<ModuleState>& weak : lists_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->end_open_forward();
+    }
+  }
+}
+
+void RunContext::abandon_forward() {
+  for (const std::weak_ptr<ModuleState>& weak : lists_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->abandon_open_forward();
+    }
+  }
+  reshard_all();
+}
+
 void RunContext::end_forward(bool has_backward) {
   for (const std::shared_ptr<Collectives>& comm : comms_) {
     marks_.push_back(comm->mark({Lane::kGather, "the end of a forward"}));
   }
   if (!has_backward) {
     wait_for_marks();
+    settle_offload();
     ++write_epoch_;
   }
 }
@@ -65,63 +80,80 @@ void RunContext::wait_for_marks() {
 }
 
 void RunContext::begin_forward() {
+  end_open_forwards();
   wait_for_marks();
   ++forward_id_;
   ++write_epoch_;
   order_.begin_forward();
 }
 
-void RunContext::prefetch(const plan::Upcoming& units) {
-  size_t gathers = 0;
-  for (size_t i = 0; i < units.size(); ++i) {
-    const std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(units[i])].lock();
-    gathers += unit ? unit->groups().size() : 0;
-    const bool is_free = unit && unit->takes_no_memory_to_unshard() && gathers <= kFreeGathersAhead;
-    if (!unit || (i > 0 && !is_free)) {
-      return;
-    }
-    unit->start_unshard();
+void RunContext::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  if (event && event->device_type() != c10::kCPU) {
+    TORCH_CHECK(
+        event->was_marked_for_recording(),
+        "set_post_optim_event: the event has not been recorded, so there is nothing to wait "
+        "for; record it behind the optimizer's step, and pass it then");
+    TORCH_CHECK(slots_->device.is_cpu() || event->device() == slots_->device,
+                "set_post_optim_event: an event on ", event->device(),
+                ", but the parameters are on ", slots_->device,
+                "; record it there, on the stream of the training");
   }
+  if (!event || slots_->update.lock() != event) {
+    slots_->update = event;
+    slots_->uses_at_update = slots_->uses;
+  }
+  update_ = std::move(event);
+  uses_at_update_ = slots_->uses_at_update;  // when the first of the roots was given it
+}
+
+std::optional<c10::Stream> RunContext::take_stream_behind_update() {
+  const std::shared_ptr<c10::Event> update = std::exchange(update_, nullptr);
+  if (!update || update->device_type() == c10::kCPU || slots_->uses != uses_at_update_) {
+    return std::nullopt;
+  }
+  const c10::Device device(update->device_type(), update->device_index());
+  if (!behind_update_) {
+    behind_update_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  }
+  update->block(*behind_update_);
+  return behind_update_;
+}
+
+std::optional<c10::Stream> RunContext::current_stream_behind_update() const {
+  if (!behind_update_) {
+    return std::nullopt;
+  }
+  const c10::Device device = behind_update_->device();
+  const bool is_current =
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device) == *behind_update_;
+  return is_current ? behind_update_ : std::nullopt;
 }
 
 namespace {
 
-// Returns whether there was an explicit list.
-bool prefetch_listed(const std::vector<std::weak_ptr<ModuleState>>& listed) {
-  for (const std::weak_ptr<ModuleState>& weak : listed) {
-    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
-      unit->start_unshard();
-    }
-  }
-  return !listed.empty();
+/// See ParamGroup::is_accumulated.
+bool accumulates_any(const std::vector<std::weak_ptr<ModuleState>>& units) {
+  return std::any_of(units.begin(), units.end(), [](const std::weak_ptr<ModuleState>& weak) {
+    const std::shared_ptr<ModuleState> unit = weak.lock();
+    return unit && std::any_of(unit->groups().begin(), unit->groups().end(),
+                               [](const auto& group) { return group->is_accumulated(); });
+  });
 }
 
 }  // namespace
-
-void RunContext::on_unit_forward(const ModuleState& unit) {
-  const plan::Upcoming next = order_.on_forward(unit.index());
-  if (!prefetch_listed(unit.forward_prefetch)) {
-    prefetch(next);
-  }
-}
-
-void RunContext::on_unit_forward_end(const ModuleState& unit) {
-  order_.on_forward_end(unit.index());
-}
-
-void RunContext::on_unit_backward(const ModuleState& unit) {
-  const plan::Upcoming next = order_.on_backward(unit.index());
-  if (!prefetch_listed(unit.backward_prefetch)) {
-    prefetch(next);
-  }
-}
 
 void RunContext::enter_backward() {
   if (backward_queued_ && !backward_mark_.expired()) {
     return;
   }
   reset_failed_backward();
+  end_open_forwards();
   backward_queued_ = true;
+  ++backward_id_;
+  users_.clear();
+  std::erase(to_use_, nullptr);
+  to_use_.push_back(nullptr);
+  accumulates_gradients_ = accumulates_any(units_);
   order_.begin_backward();
   const auto mark = std::make_shared<BackwardMark>();
   backward_mark_ = mark;
@@ -138,12 +170,13 @@ void RunContext::reset_failed_backward() {
   if (!backward_queued_) {
     return;
   }
-  finish_all_reductions();
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->abandon_backward();
     }
   }
+  finish_all_reductions();  // if one has failed for good, its error is all that can follow
+  settle_offload();
   show_gradients();
   backward_queued_ = false;
   hook_error_ = nullptr;  // what the backward has thrown is its error
@@ -169,56 +202,89 @@ void RunContext::finalize_backward() {
       unit->reshard();
     }
   }
-  // After that, so that who has the others' answers knows that they do not read its shards.
-  UsesExchange uses(std::exchange(reduced_, {}));
-  finish_all_reductions();
-  uses.finish();
-  wait_for_marks();
-  show_gradients();
-  ++write_epoch_;
+  if (is_last_backward_) {
+    end_gradients();
+  }
   backward_queued_ = false;
+  end_uses();
   // All that peers take part in has been done: this rank has lost gradients, but not its place.
   if (const std::exception_ptr error = std::exchange(hook_error_, nullptr)) {
     std::rethrow_exception(error);
   }
 }
 
-void RunContext::show_gradients() {
+void RunContext::end_gradients() {
+  std::erase(to_use_, nullptr);
+  use_gradients();
+  // When all is resharded, so that who has the others' answers knows that they do not read its
+  // shards.
+  UsesExchange uses(std::exchange(reduced_, {}));
+  finish_all_reductions();
+  uses.finish();
+  wait_for_marks();
+  settle_offload();
+  show_gradients();
+  ++write_epoch_;
+}
+
+void RunContext::for_groups(void (ParamGroup::*call)()) const {
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-        group->show_gradients();
+        (group.get()->*call)();
       }
     }
   }
 }
 
+void RunContext::show_gradients() { for_groups(&ParamGroup::show_gradients); }
+
+void RunContext::settle_offload() { for_groups(&ParamGroup::settle_offload); }
+
 void RunContext::reshard_all() {
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     if (std::shared_ptr<ModuleState> unit = weak.lock()) {
       unit->reshard();
+      unit->restore_precision();
     }
   }
 }
 
+void RunContext::share_slots(const RunContext& other) {
+  if (slots_ == other.slots_) {
+    return;
+  }
+  TORCH_CHECK(
+      !slots_->is_in_use() && !other.slots_->is_in_use(),
+      "share_comm_ctx: units of the roots are gathered, or have gradients that have not been "
+      "reduced; call it before the first forward");
+  TORCH_CHECK(slots_->comm == other.slots_->comm && slots_->device == other.slots_->device,
+              "share_comm_ctx: a root is on ", slots_->device, ", another on ",
+              other.slots_->device,
+              ", or their meshes have different groups; shard roots that "
+              "share memory over one mesh");
+  slots_ = other.slots_;
+  update_ = nullptr;  // it knows nothing of the other's memory
+}
+
 SlotLease RunContext::acquire_gradient_slot(int64_t bytes) {
   while (true) {
-    if (SlotLease slot = gradient_slots_.try_acquire(bytes)) {
+    if (SlotLease slot = slots_->gradients.try_acquire(bytes)) {
       return slot;
     }
-    if (gradient_slots_.count(bytes) < plan::kGradientSlotsPerSize || !release_oldest_input()) {
-      return gradient_slots_.acquire(bytes);
+    if (slots_->gradients.count(bytes) < plan::kGradientSlotsPerSize || !release_oldest_input()) {
+      return slots_->gradients.acquire(bytes);
     }
   }
 }
 
 SlotLease RunContext::acquire_reduced_slot(int64_t bytes) {
   while (true) {
-    if (SlotLease slot = reduced_slots_.try_acquire(bytes)) {
+    if (SlotLease slot = slots_->reduced.try_acquire(bytes)) {
       return slot;
     }
-    if (reduced_slots_.count(bytes) < plan::kReducedSlotsPerSize || reducing_.empty()) {
-      return reduced_slots_.acquire(bytes);
+    if (slots_->reduced.count(bytes) < plan::kReducedSlotsPerSize || reducing_.empty()) {
+      return slots_->reduced.acquire(bytes);
     }
     finish_oldest_reduction();
   }
@@ -236,11 +302,10 @@ bool RunContext::release_oldest_input() {
 }
 
 void RunContext::finish_oldest_reduction() {
+  const trace::Span waits("wait", "wait for the oldest reduction", {});
   // A failed reduction stays in the queue, so that later calls throw the same error.
   reducing_.front()->finish();
-  if (hook_error_ == nullptr) {
-    hook_error_ = reducing_.front()->hook_error();
-  }
+  keep_hook_error(reducing_.front()->hook_error());
   reducing_.pop_front();
 }
 
@@ -265,14 +330,14 @@ void RunContext::add_reduced(ParamGroup* group) {
 
 void RunContext::forget(ParamGroup* group) {
   std::erase(reduced_, group);
+  std::erase(to_use_, group);
   std::erase(reducing_, &group->reducer());
 }
 
 RuntimeCounters RunContext::counters() const {
   RuntimeCounters counters = counters_;
-  counters.slot_allocations =
-      parameter_slots_.allocations() + gradient_slots_.allocations() + reduced_slots_.allocations();
-  counters.slot_bytes = parameter_slots_.bytes() + gradient_slots_.bytes() + reduced_slots_.bytes();
+  counters.slot_allocations = slots_->allocations();
+  counters.slot_bytes = slots_->bytes();
   return counters;
 }
 

@@ -2,6 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "fsdp_runtime/src/engine/disk_memory.h"
+
 namespace fsdp {
 namespace {
 
@@ -12,6 +17,41 @@ std::vector<plan::ParamShape> shapes_of(const std::vector<NamedParameter>& param
     shapes.push_back({param.fqn, param.tensor.sizes().vec()});
   }
   return shapes;
+}
+
+plan::GroupLayout layout_of(const std::vector<NamedParameter>& params, int64_t ranks,
+                            const ShardStoreOptions& options) {
+  const auto element = static_cast<int64_t>(c10::elementSize(options.compute_dtype));
+  if (!params.front().shard_dim) {
+    return plan::make_group_layout(shapes_of(params), ranks, options.page_bytes / element);
+  }
+  // Peers read the one or the other, and which is not known before: see window_dtype().
+  const auto own = static_cast<int64_t>(params.front().tensor.element_size());
+  const int64_t page_numel = options.page_bytes / std::min(element, own);
+  std::vector<int64_t> dims;
+  for (const NamedParameter& param : params) {
+    dims.push_back(param.shard_dim.value());
+  }
+  return plan::make_chunked_layout(shapes_of(params), dims, ranks, page_numel);
+}
+
+std::vector<std::vector<int64_t>> local_shapes_of(const plan::GroupLayout& layout,
+                                                  const std::vector<NamedParameter>& params,
+                                                  int64_t rank) {
+  const std::vector<plan::ParamSlice> slices = plan::slices_of_rank(layout, rank);
+  std::vector<std::vector<int64_t>> shapes;
+  for (size_t i = 0; i < params.size(); ++i) {
+    shapes.push_back(layout.chunks.empty()
+                         ? std::vector<int64_t>{slices[i].numel()}
+                         : plan::local_shape(layout, i, params[i].tensor.sizes().vec(), rank));
+  }
+  return shapes;
+}
+
+/// Of what peers read: what is copied out is cast by that.
+at::ScalarType window_dtype(const std::vector<NamedParameter>& params,
+                            const plan::GroupLayout& layout, const ShardStoreOptions& options) {
+  return layout.copies_out() ? params.front().tensor.scalar_type() : options.compute_dtype;
 }
 
 /// Whether the shards are whole pages of the backend's windows.
@@ -30,26 +70,61 @@ bool is_unmaterialized(const at::Tensor& tensor) {
 
 ShardStore::ShardStore(const std::vector<NamedParameter>& params, Collectives& comm,
                        const ShardStoreOptions& options)
-    : layout_(plan::make_group_layout(
-          shapes_of(params), comm.size(),
-          options.page_bytes / static_cast<int64_t>(c10::elementSize(options.compute_dtype)))),
+    : layout_(layout_of(params, comm.size(), options)),
       slices_(plan::slices_of_rank(layout_, comm.rank())),
       held_(plan::shards_of_rank(layout_, shapes_of(params), comm.rank(), options.mesh_axes)),
-      window_(fills_windows_of(comm, layout_, options.compute_dtype)
-                  ? comm.make_gather_window(layout_.shard_numel, options.compute_dtype,
+      local_shapes_(local_shapes_of(layout_, params, comm.rank())),
+      memory_(options.memory),
+      device_(comm.device()),
+      is_offloaded_(memory_ && comm.is_stream_ordered()),
+      window_(!memory_ && fills_windows_of(comm, layout_, window_dtype(params, layout_, options))
+                  ? comm.make_gather_window(layout_.shard_numel,
+                                            window_dtype(params, layout_, options),
                                             params.front().fqn)
                   : nullptr) {
   at::NoGradGuard no_grad;
   const at::ScalarType dtype = params.front().tensor.scalar_type();
-  shard_ = window_ && options.compute_dtype == dtype
-               ? window_->own()
-               : comm.empty_for_comm(layout_.shard_numel, dtype);
-  shard_.zero_();
+  if (memory_) {
+    shard_ = memory_->zeros(layout_.shard_numel, dtype, "the shard of " + params.front().fqn);
+  } else {
+    shard_ = window_ && window_dtype(params, layout_, options) == dtype
+                 ? window_->own()
+                 : comm.empty_for_comm(layout_.shard_numel, dtype);
+    shard_.zero_();
+  }
   for (size_t i = 0; i < params.size(); ++i) {
     if (!is_unmaterialized(params[i].tensor)) {
       copy_part_of(params[i].tensor.detach(), part_of(shard_, i));
     }
   }
+  release_pages(shard_);
+}
+
+WorkPtr ShardStore::copy_to_device(Collectives& comm, const at::Tensor& range,
+                                   const std::string& purpose) {
+  copy_ = comm.run_on_lane({Lane::kGather, purpose}, [shard = shard_, range] {
+    at::NoGradGuard no_grad;
+    if (range.scalar_type() == shard.scalar_type()) {
+      range.copy_(shard, /*non_blocking=*/true);
+      return;
+    }
+    // ATen would cast on the host.
+    const at::Tensor uncast = at::empty_like(range, range.options().dtype(shard.scalar_type()));
+    uncast.copy_(shard, /*non_blocking=*/true);
+    range.copy_(uncast);
+  });
+  return copy_;
+}
+
+void ShardStore::wait_for_copies() {
+  if (const WorkPtr copy = std::exchange(copy_, nullptr)) {
+    copy->wait_on_host();
+  }
+}
+
+at::Tensor ShardStore::zeros_beside(int64_t numel, const std::string& content) const {
+  // Page-locked memory is scarce, and what no device copies does without.
+  return is_on_disk() ? memory_->zeros(numel, dtype(), content) : shard_.new_zeros({numel});
 }
 
 LocalShard ShardStore::part_of(const at::Tensor& flat, size_t index) const {
@@ -100,6 +175,7 @@ at::Tensor ShardStore::handed_out() {
 }
 
 void ShardStore::prepare_to_write() {
+  wait_for_copies();
   if (!window_) {
     return;
   }
@@ -111,6 +187,7 @@ void ShardStore::prepare_to_write() {
 }
 
 void ShardStore::begin_update() {
+  wait_for_copies();
   if (window_) {
     window_->wait_for_readers();
     is_update_of_published_ = published_in_ && !is_held_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fsdp_runtime/plan/group_layout.h"
+#include "fsdp_runtime/src/engine/shard_memory.h"
 
 namespace fsdp {
 
@@ -18,6 +19,10 @@ namespace fsdp {
 struct NamedParameter {
   std::string fqn;
   at::Tensor tensor;
+  bool keeps_dtype = false;  // whatever the policy's dtypes are
+  /// Along which it is divided, in chunks; none, of all parameters of a group: these are divided as
+  /// one range.
+  std::optional<int64_t> shard_dim = std::nullopt;
 };
 
 struct ShardStoreOptions {
@@ -26,6 +31,8 @@ struct ShardStoreOptions {
   /// Of which shards are multiples, if that is not too much: the same on all ranks that divide the
   /// parameters and on those that hold copies. 0: of none.
   int64_t page_bytes = 0;
+  /// Of what lasts; null: where it computes.
+  std::shared_ptr<const ShardMemory> memory = nullptr;
 };
 
 /// What a rank keeps of a group of parameters for good: its shard in the parameters' own dtype
@@ -33,9 +40,12 @@ struct ShardStoreOptions {
 /// and checkpoints read and write it.
 ///
 /// Where the backend has windows, peers read this rank's part of the unsharded parameters in place:
-/// the shard itself, or beside it a copy in the dtype in which they compute.
+/// the shard itself, or beside it a copy in the dtype in which they compute. Not where an offload
+/// policy keeps it elsewhere. Where parameters are copied out, they read the shard itself, and
+/// cast.
 ///
-/// Thread: the rank's. CUDA: the shard is ordered by the current stream, like any tensor.
+/// Thread: the rank's. CUDA: the shard is ordered by the current stream, like any tensor; in memory
+/// of the host by what the host waits for, see wait_for_copies().
 class ShardStore {
  public:
   /// `params`: all of one dtype and device, contiguous, at least one-dimensional. Copies this
@@ -47,13 +57,29 @@ class ShardStore {
   /// [layout().shard_numel]: the parts of all parameters end to end, with zeros between them.
   const at::Tensor& shard() const { return shard_; }
   at::ScalarType dtype() const { return shard_.scalar_type(); }
-  c10::Device device() const { return shard_.device(); }
+  /// On which it computes.
+  c10::Device device() const { return device_; }
+  /// Whether the shard is in memory of the host, and a device computes.
+  bool is_offloaded() const { return is_offloaded_; }
   const plan::GroupLayout& layout() const { return layout_; }
 
   /// Returns what this rank gives to an all-gather in the dtype of `range`, which is its own range
   /// of the output, [shard_numel]: the shard if that has the dtype; else `range`, into which it has
   /// cast the shard, so that no memory but the output's is needed.
   at::Tensor prepare_gather(const at::Tensor& range) const;
+  /// Of an offloaded one: copies the shard to `range`, [shard_numel] on the device, with a cast
+  /// there, in the order of the gather lane. What is returned is not null.
+  WorkPtr copy_to_device(Collectives& comm, const at::Tensor& range, const std::string& purpose);
+  /// Of an offloaded one: blocks the host until the device has read it, so that it can be written.
+  /// Throws like Work::wait(), once for each copy. No-op otherwise.
+  void wait_for_copies();
+  /// The memory of an offload policy; null: the shard is where it computes.
+  const ShardMemory* memory() const { return memory_.get(); }
+  /// Zeros that are kept where the shard is, of what no device copies: [numel] in its dtype, never
+  /// page-locked. `content`: for errors.
+  at::Tensor zeros_beside(int64_t numel, const std::string& content) const;
+  /// Whether the shard, and what is kept as it is, are in files: see release_pages().
+  bool is_on_disk() const { return memory_ && memory_->is_on_disk(); }
 
   /// In which peers read this rank's part of the parameters; null: an all-gather copies it.
   const std::shared_ptr<GatherWindow>& window() const { return window_; }
@@ -85,6 +111,8 @@ class ShardStore {
   const std::string& fqn(size_t index) const { return held_[index].fqn; }
   void set_fqn(size_t index, std::string fqn) { held_[index].fqn = std::move(fqn); }
   const std::vector<int64_t>& shape(size_t index) const { return held_[index].global_shape; }
+  /// Of this rank's part: that of its chunk, or [elements] of a part of a flat range.
+  const std::vector<int64_t>& local_shape(size_t index) const { return local_shapes_[index]; }
   /// Where that is in the shard.
   const plan::ParamSlice& slice(size_t index) const { return slices_[index]; }
   /// The parameter's part of `flat`, which has the shard's layout; undefined if `flat` is.
@@ -98,8 +126,13 @@ class ShardStore {
   plan::GroupLayout layout_;
   std::vector<plan::ParamSlice> slices_;
   std::vector<Shard> held_;
+  std::vector<std::vector<int64_t>> local_shapes_;
+  const std::shared_ptr<const ShardMemory> memory_;
+  const c10::Device device_;
+  const bool is_offloaded_;
   std::shared_ptr<GatherWindow> window_;
   at::Tensor shard_;
+  WorkPtr copy_;  // to the device, the last one; null if it has been waited for
   // Of the copy for peers.
   std::optional<int64_t> published_in_;    // the write epoch; none if it may differ from the shard
   bool is_held_ = false;                   // somebody had the shard then

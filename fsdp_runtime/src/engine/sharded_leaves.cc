@@ -10,16 +10,21 @@ ShardedLeaves::ShardedLeaves(ShardStore& store, bool requires_grad) : store_(sto
   const at::Tensor shard = store.handed_out();
   leaves_.reserve(store.size());
   for (size_t i = 0; i < store.size(); ++i) {
-    leaves_.push_back(store.part_of(shard, i).local.detach().requires_grad_(requires_grad));
+    leaves_.push_back(store.part_of(shard, i)
+                          .local.view(store.local_shape(i))
+                          .detach()
+                          .requires_grad_(requires_grad));
   }
 }
 
 void ShardedLeaves::make_gradients(const at::Tensor& flat) {
+  gradients_.clear();
+  memory_ = flat.const_data_ptr();
   for (size_t i = 0; i < leaves_.size(); ++i) {
     // Not a view for autograd, which zero_grad() could not detach in place.
     const at::Tensor part = store_.part_of(flat, i).local;
     gradients_.push_back(at::empty({0}, part.options()));
-    gradients_.back().set_(part.storage(), part.storage_offset(), part.sizes());
+    gradients_.back().set_(part.storage(), part.storage_offset(), store_.local_shape(i));
   }
 }
 
@@ -27,7 +32,7 @@ void ShardedLeaves::show(const GradientReducer& reducer, const ParameterUses& us
   is_shown_ = true;
   at::NoGradGuard no_grad;
   const at::Tensor flat = reducer.gradient();
-  if (flat.defined() && gradients_.empty()) {
+  if (flat.defined() && (gradients_.empty() || memory_ != flat.const_data_ptr())) {
     make_gradients(flat);
   }
   for (size_t i = 0; i < leaves_.size(); ++i) {

@@ -25,7 +25,8 @@ class ShardedLeaves {
   /// `requires_grad`: of all. The leaves hold `store`'s shard.
   ShardedLeaves(ShardStore& store, bool requires_grad);
 
-  /// [elements that this rank holds], one per parameter, in the order of the group.
+  /// In the shape of this rank's chunk, or [elements that this rank holds] of a flat range; one per
+  /// parameter, in the order of the group.
   const std::vector<at::Tensor>& tensors() const { return leaves_; }
 
   /// After a backward: shows the gradients in `.grad`.
@@ -47,6 +48,7 @@ class ShardedLeaves {
   const ShardStore& store_;
   std::vector<at::Tensor> leaves_;
   std::vector<at::Tensor> gradients_;  // parts of the reducer's memory; none before the first
+  const void* memory_ = nullptr;       // which that was
   bool is_shown_ = false;              // since the last take_back()
 };
 

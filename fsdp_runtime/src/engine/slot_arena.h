@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <fsdp/collectives.h>
 
 #include <cstdint>
@@ -9,8 +10,11 @@
 
 namespace fsdp {
 
+class SlotArena;
+
 /// A reusable buffer with a stable address for the arena's lifetime.
 struct Slot {
+  SlotArena* arena = nullptr;
   at::Tensor memory;  // bytes
   int64_t bytes = 0;
   bool is_leased = false;
@@ -24,7 +28,7 @@ struct Slot {
 
 /// Makes a slot free for the next lease.
 struct SlotReturn {
-  void operator()(Slot* slot) const { slot->is_leased = false; }
+  void operator()(Slot* slot) const;
 };
 /// Exclusive use of a slot until it is destroyed or reset; the slot's arena must outlive it.
 using SlotLease = std::unique_ptr<Slot, SlotReturn>;
@@ -35,7 +39,9 @@ class SlotArena {
  public:
   enum class Memory { kPlain, kComm };  // kComm: from Collectives::empty_for_comm
 
-  SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory);
+  /// `content`: what traces call it; static.
+  SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory,
+            const char* content);
 
   /// A free slot of this size; null if there is none.
   SlotLease try_acquire(int64_t bytes);
@@ -45,13 +51,39 @@ class SlotArena {
   int64_t count(int64_t bytes) const;
   int64_t allocations() const { return static_cast<int64_t>(slots_.size()); }
   int64_t bytes() const { return bytes_; }
+  int64_t leased_bytes() const { return leased_bytes_; }
 
  private:
+  friend SlotReturn;
+
+  void set_leased(Slot& slot, bool is_leased);
+
   std::shared_ptr<Collectives> comm_;
   c10::Device device_;
   Memory memory_;
   std::vector<std::unique_ptr<Slot>> slots_;
   int64_t bytes_ = 0;
+  int64_t leased_bytes_ = 0;
+  const char* content_;
 };
+
+/// Memory for what units gather and reduce: of one root, or of several that share it.
+struct SlotArenas {
+  /// `comm`: whose collectives read unsharded gradients.
+  SlotArenas(std::shared_ptr<Collectives> comm, c10::Device device);
+  int64_t allocations() const;
+  int64_t bytes() const;
+  bool is_in_use() const;
+
+  const std::shared_ptr<Collectives> comm;
+  const c10::Device device;
+  SlotArena parameters, gradients, reduced;
+  int64_t uses = 0;  // counted by whoever may have taken or given back memory for parameters
+  std::weak_ptr<c10::Event>
+      update;                  // the last post-optimizer event, which roots may have in common
+  int64_t uses_at_update = 0;  // when the first of them was given it
+};
+
+inline void SlotReturn::operator()(Slot* slot) const { slot->arena->set_leased(*slot, false); }
 
 }  // namespace fsdp

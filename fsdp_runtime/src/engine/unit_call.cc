@@ -16,13 +16,14 @@ std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module) {
   return Registry::get().find(module);
 }
 
-std::vector<InputVersion> pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs) {
-  return state.pre_forward(inputs);
+std::vector<InputVersion> pre_forward(ModuleState& state, const torch::nn::Module& module,
+                                      std::vector<at::Tensor*>& inputs) {
+  return state.pre_forward(module, inputs);
 }
 
-void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs,
-                  const std::vector<InputVersion>& inputs) {
-  state.post_forward(outputs, inputs);
+void post_forward(ModuleState& state, const torch::nn::Module& module,
+                  std::vector<at::Tensor*>& outputs, const std::vector<InputVersion>& inputs) {
+  state.post_forward(module, outputs, inputs);
 }
 
 void abandon_forward(ModuleState& state) noexcept { state.abandon_forward(); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "fsdp_runtime/plan/fnv1a.h"
+#include "fsdp_runtime/src/engine/max_of_ranks.h"
 #include "fsdp_runtime/src/engine/param_group.h"
 
 namespace fsdp {
@@ -20,14 +21,11 @@ uint64_t digest_of(const std::vector<uint8_t>& flags) {
 
 /// Element by element, 1 where `own` is 1 on some rank.
 std::vector<uint8_t> any_of_ranks(Collectives& comm, const std::vector<uint8_t>& own) {
-  at::Tensor flags = at::empty({static_cast<int64_t>(own.size())}, at::kInt);
+  const at::Tensor flags = at::empty({static_cast<int64_t>(own.size())}, at::kInt);
   std::copy(own.begin(), own.end(), flags.data_ptr<int32_t>());
-  flags = flags.to(comm.device());
-  comm.all_reduce(flags, ReduceOp::kMax, {Lane::kReduce, "the parameters in use"})->wait();
-  flags = flags.cpu();
-  comm.check_results("the exchange of the parameters in use");
+  const at::Tensor greatest = max_of_ranks(comm, flags, "the parameters in use");
   std::vector<uint8_t> all(own.size());
-  std::copy_n(flags.data_ptr<int32_t>(), all.size(), all.begin());
+  std::copy_n(greatest.const_data_ptr<int32_t>(), all.size(), all.begin());
   return all;
 }
 

@@ -68,6 +68,12 @@ AdamW::AdamW(FSDPModule root, const std::vector<AdamWParamGroup>& groups,
   }
   if (!units_.empty()) {
     const c10::Device device = units_.front()->exp_avg.device();
+    for (const std::shared_ptr<UnitState>& state : units_) {
+      TORCH_CHECK(state->exp_avg.device() == device, "AdamW: the shard of ",
+                  units_.front()->group->store().fqn(0), " is on ", device, ", that of ",
+                  state->group->store().fqn(0), " on ", state->exp_avg.device(),
+                  "; give all units one offload_policy, or make an optimizer for each");
+    }
     counters_.push_back(zero_counter(device));
     for (const AdamWOptions& options : options_) {
       lrs_.push_back(
@@ -161,11 +167,17 @@ void AdamW::list_unit(const UnitState& state, Updates& updates) {
 
 void AdamW::renew_updates() {
   updates_.reset();
+  updates_ = make_updates(units_);
+}
+
+std::shared_ptr<AdamW::Updates> AdamW::make_updates(
+    const std::vector<std::shared_ptr<UnitState>>& units) {
   auto updates = std::make_shared<Updates>();
-  for (const std::shared_ptr<UnitState>& state : units_) {
+  updates->takes_part.resize(counter_of_.size(), 0);
+  for (const std::shared_ptr<UnitState>& state : units) {
     updates->gradients.push_back(state->group->gradient());
-    for (const size_t index : state->indices) {
-      updates->takes_part.push_back(state->group->has_gradient(index) ? 1 : 0);
+    for (size_t p = 0; p < state->params.size(); ++p) {
+      updates->takes_part[state->first + p] = state->group->has_gradient(state->indices[p]) ? 1 : 0;
     }
   }
   std::vector<size_t> counter_of = counter_of_;
@@ -182,10 +194,10 @@ void AdamW::renew_updates() {
       updates->counters.push_back(counters_[counter_of_[i]]);
     }
   }
-  for (const std::shared_ptr<UnitState>& state : units_) {
+  for (const std::shared_ptr<UnitState>& state : units) {
     list_unit(*state, *updates);
   }
-  updates_ = std::move(updates);
+  return updates;
 }
 
 void AdamW::check_whole() const {
@@ -208,9 +220,14 @@ void AdamW::check_scaling(const GradScaling& scaling) const {
   check("found_inf", scaling.found_inf);
 }
 
-void AdamW::step(const GradScaling& scaling) {
+void AdamW::step(const GradScaling& scaling) { step(scaling, /*inv_scale=*/1); }
+
+void AdamW::step(const GradScaling& scaling, double inv_scale) {
   check_whole();
   check_scaling(scaling);
+  if (scaling.grad_scale.defined() || scaling.found_inf.defined() || inv_scale != 1) {
+    check_steps_behind_backward();
+  }
   at::NoGradGuard no_grad;
   for (const std::shared_ptr<UnitState>& state : units_) {
     state->group->settle_gradient();
@@ -230,28 +247,28 @@ void AdamW::step(const GradScaling& scaling) {
     renew_updates();
   }
   is_torn_ = true;
-  update(scaling);
+  update(*updates_, scaling, inv_scale);
   for (const FSDPModule& unit : units) {
     unit.state()->end_update();
   }
   is_torn_ = false;
 }
 
-void AdamW::update(const GradScaling& scaling) {
-  if (updates_->counters.empty()) {
+void AdamW::update(Updates& updates, const GradScaling& scaling, double inv_scale) {
+  if (updates.counters.empty()) {
     return;
   }
   if (lrs_.front().is_cpu()) {
-    at::_foreach_add_(updates_->counters, 1);
-    const double grad_scale = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
-    for (AdamWList& list : updates_->lists) {
-      list.apply_in_pieces(options_[list.param_group()], grad_scale);
+    at::_foreach_add_(updates.counters, 1);
+    const double divisor = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
+    for (AdamWList& list : updates.lists) {
+      list.apply_in_pieces(options_[list.param_group()], {divisor, inv_scale});
     }
     return;
   }
   const FusedScaling fused(scaling);
-  fused.count(updates_->counters);
-  for (AdamWList& list : updates_->lists) {
+  fused.count(updates.counters);
+  for (AdamWList& list : updates.lists) {
     list.apply_fused(options_[list.param_group()], lrs_[list.param_group()], fused);
   }
 }

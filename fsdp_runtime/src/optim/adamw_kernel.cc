@@ -8,11 +8,15 @@
 #include <cmath>
 #include <optional>
 
+#include "fsdp_runtime/src/engine/disk_memory.h"
+
 namespace fsdp {
 namespace {
 
 // Five float32 arrays of this many elements fit the L2 cache.
 constexpr int64_t kPieceNumel = 32 * 1024;
+// Of parts on disk, at a time: 8 MiB of four float32 arrays.
+constexpr size_t kPortionPieces = 16;
 
 }  // namespace
 
@@ -45,14 +49,15 @@ void AdamWList::add(const Part& part) {
   exp_avg_sqs_.push_back(part.exp_avg_sq);
   steps_.push_back(part.steps);
   copies_.push_back(part.copy);
+  is_some_on_disk_ = is_some_on_disk_ || is_on_disk(part.param);
 }
 
 AdamWList::Scalars AdamWList::scalars_of(const AdamWOptions& options, const at::Tensor& steps,
-                                         double grad_scale) {
+                                         const GradientFactor& scaling) {
   const auto t = steps.item<double>();
   // pow, not sqrt, to be bit-equal to Python's `** 0.5`.
   return {options.lr / (1 - std::pow(options.beta1, t)),
-          std::pow(1 - std::pow(options.beta2, t), 0.5), grad_scale};
+          std::pow(1 - std::pow(options.beta2, t), 0.5), scaling};
 }
 
 void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
@@ -62,8 +67,11 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   at::Tensor gradient = gradients_[piece.part].narrow(0, piece.begin, numel);
   at::Tensor exp_avg = exp_avgs_[piece.part].narrow(0, piece.begin, numel);
   at::Tensor exp_avg_sq = exp_avg_sqs_[piece.part].narrow(0, piece.begin, numel);
-  if (scalars.grad_scale != 1) {
-    gradient.div_(scalars.grad_scale);
+  if (scalars.scaling.divisor != 1) {
+    gradient.div_(scalars.scaling.divisor);
+  }
+  if (scalars.scaling.factor != 1) {
+    gradient.mul_(scalars.scaling.factor);
   }
   if (options.weight_decay != 0) {
     param.mul_(1 - options.lr * options.weight_decay);
@@ -79,20 +87,53 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   }
 }
 
-void AdamWList::apply_in_pieces(const AdamWOptions& options, double grad_scale) {
+void AdamWList::apply_in_pieces(const AdamWOptions& options, const GradientFactor& scaling) {
   std::vector<Scalars> scalars;
   scalars.reserve(steps_.size());
   for (const at::Tensor& steps : steps_) {
-    scalars.push_back(scalars_of(options, steps, grad_scale));
+    scalars.push_back(scalars_of(options, steps, scaling));
   }
-  at::parallel_for(0, static_cast<int64_t>(pieces_.size()), 1, [&](int64_t begin, int64_t end) {
+  if (!is_some_on_disk_) {
+    update_pieces(0, pieces_.size(), options, scalars);
+    return;
+  }
+  size_t last = 0;  // where the portion before begins
+  for (size_t first = 0; first < pieces_.size(); first += kPortionPieces) {
+    const size_t end = std::min(first + kPortionPieces, pieces_.size());
+    update_pieces(first, end, options, scalars);
+    for_ranges(first, end, begin_to_release);
+    for_ranges(last, first, release_pages);
+    last = first;
+  }
+  for_ranges(last, pieces_.size(), release_pages);
+}
+
+void AdamWList::update_pieces(size_t first, size_t end, const AdamWOptions& options,
+                              const std::vector<Scalars>& scalars) {
+  const auto count = static_cast<int64_t>(end - first);
+  at::parallel_for(0, count, 1, [&](int64_t from, int64_t to) {
     c10::InferenceMode no_autograd;  // per thread, and cheaper than no_grad
     at::Tensor scratch = at::empty({kPieceNumel}, params_.front().options());
-    for (int64_t i = begin; i < end; ++i) {
-      const Piece& piece = pieces_[static_cast<size_t>(i)];
+    for (int64_t i = from; i < to; ++i) {
+      const Piece& piece = pieces_[first + static_cast<size_t>(i)];
       update_piece(piece, options, scalars[piece.part], scratch);
     }
   });
+}
+
+template <class Use>
+void AdamWList::for_ranges(size_t first, size_t end, Use use) const {
+  while (first < end) {
+    const size_t part = pieces_[first].part;
+    const int64_t begin = pieces_[first].begin;
+    int64_t numel = 0;
+    for (; first < end && pieces_[first].part == part; ++first) {
+      numel = pieces_[first].end - begin;
+    }
+    for (const auto* tensors : {&params_, &gradients_, &exp_avgs_, &exp_avg_sqs_}) {
+      use((*tensors)[part].narrow(0, begin, numel));
+    }
+  }
 }
 
 void AdamWList::apply_fused(const AdamWOptions& options, const at::Tensor& lr,

@@ -26,6 +26,14 @@ class FSDP_API FusedScaling {
   std::optional<at::Tensor> found_inf_;  // 0 or 1: the kernel compares with 1
 };
 
+/// What the gradients are multiplied by, in place, before they are used: 1 / divisor, as a fused
+/// kernel does, or `factor`, as GradScaler.unscale_ does, whose bits differ from it if the scale is
+/// no power of two.
+struct FSDP_API GradientFactor {
+  double divisor = 1;
+  double factor = 1;
+};
+
 /// Parts of flat shards that are updated in one call: all of one dtype and param group. Entry i of
 /// each vector is about part i, flat and contiguous.
 class FSDP_API AdamWList {
@@ -47,9 +55,10 @@ class FSDP_API AdamWList {
 
   /// One update, whose number `steps` is already. The ATen kernels of torch.optim.AdamW's default
   /// path in the same order, on cache-sized pieces, which the threads share: bit-equal to Python's
-  /// on the CPU. Results do not depend on the piece boundaries. The gradients are divided by
-  /// `grad_scale` first, in place.
-  void apply_in_pieces(const AdamWOptions& options, double grad_scale = 1);
+  /// on the CPU. Results do not depend on the piece boundaries. The gradients are multiplied
+  /// by `scaling` first, in place. Parts on disk are in memory a portion at a time: it is written
+  /// out while the next one is updated, and its pages are given back behind that.
+  void apply_in_pieces(const AdamWOptions& options, const GradientFactor& scaling = {});
   /// One update by LibTorch's fused kernel, of parts without copies. `lr`: 0-dim, on the device of
   /// the parts. The host reads neither this nor a step count nor `scaling`: it waits for nothing.
   void apply_fused(const AdamWOptions& options, const at::Tensor& lr, const FusedScaling& scaling);
@@ -65,11 +74,16 @@ class FSDP_API AdamWList {
   struct Scalars {
     double step_size;              // lr / (1 - beta1^t)
     double bias_correction2_sqrt;  // sqrt(1 - beta2^t)
-    double grad_scale;
+    GradientFactor scaling;
   };
 
   static Scalars scalars_of(const AdamWOptions& options, const at::Tensor& steps,
-                            double grad_scale);
+                            const GradientFactor& scaling);
+  void update_pieces(size_t first, size_t end, const AdamWOptions& options,
+                     const std::vector<Scalars>& scalars);
+  /// Calls `use` for what pieces [first, end) are of, part by part.
+  template <class Use>
+  void for_ranges(size_t first, size_t end, Use use) const;
   void update_piece(const Piece& piece, const AdamWOptions& options, const Scalars& scalars,
                     at::Tensor& scratch);
 
@@ -82,6 +96,7 @@ class FSDP_API AdamWList {
   std::vector<at::Tensor> steps_;
   std::vector<at::Tensor> copies_;
   std::vector<Piece> pieces_;  // of all parts
+  bool is_some_on_disk_ = false;
 };
 
 }  // namespace fsdp

@@ -56,8 +56,9 @@ void AdamW::add_unit_group(const std::shared_ptr<ParamGroup>& group,
     return;
   }
   state->group = group;
-  state->exp_avg = at::zeros({numel}, group->store().shard().options());
-  state->exp_avg_sq = at::zeros_like(state->exp_avg);
+  const std::string content = "a moment of AdamW for " + group->store().fqn(0);
+  state->exp_avg = group->store().zeros_beside(numel, content);
+  state->exp_avg_sq = group->store().zeros_beside(numel, content);
   state->first = counter_of_.size();
   counter_of_.resize(counter_of_.size() + state->params.size(), 0);
   units_.push_back(std::move(state));

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <numeric>
+#include <utility>
+
 namespace fsdp {
 namespace {
 
@@ -14,6 +17,15 @@ bool has_dropped(ParamGroup& group) {
   return false;
 }
 
+void add_gradient(const ParamGroup& group, at::Tensor gradient, GradientsByType& to) {
+  const c10::Device device = to.empty() ? gradient.device() : to.begin()->second.front().device();
+  TORCH_CHECK(gradient.device() == device, "the gradient of ", group.store().fqn(0), " is on ",
+              gradient.device(), ", those of other units are on ", device,
+              ", and they cannot be looked at together; give an offload_policy to all units below "
+              "the root or to none, or handle them by their own handles");
+  to[gradient.scalar_type()].push_back(std::move(gradient));
+}
+
 }  // namespace
 
 void add_gradients(ParamGroup& group, GradientsByType& to) {
@@ -23,12 +35,20 @@ void add_gradients(ParamGroup& group, GradientsByType& to) {
     return;
   }
   if (!has_dropped(group)) {
-    to[gradient.scalar_type()].push_back(gradient);
+    add_gradient(group, gradient, to);
     return;
   }
-  for (size_t i = 0; i < group.size(); ++i) {
-    if (group.has_gradient(i)) {
-      to[gradient.scalar_type()].push_back(group.store().part_of(gradient, i).local);
+  std::vector<size_t> all(group.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  add_gradients_of(group, all, to);
+}
+
+void add_gradients_of(ParamGroup& group, const std::vector<size_t>& indices, GradientsByType& to) {
+  group.settle_gradient();
+  const at::Tensor gradient = group.gradient();
+  for (const size_t index : indices) {
+    if (group.has_gradient(index)) {
+      add_gradient(group, group.store().part_of(gradient, index).local, to);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "fsdp_runtime/plan/box.h"
+#include "fsdp_runtime/src/engine/disk_memory.h"
 
 namespace fsdp {
 namespace {
@@ -69,6 +70,7 @@ void copy_to(const StateValue& target, const StateValue& source) {
   } else {
     shard.local.copy_(std::get<LocalShard>(source).local.reshape(shard.local.sizes()));
   }
+  release_pages(shard.local);
 }
 
 /// What is sent of a tensor at a time: the whole, or rows of it.
@@ -143,6 +145,7 @@ void take(const Piece& piece, const at::Tensor& received) {
     }
     begin += plan::numel_of(box);
   }
+  release_pages(shard.local);
 }
 
 }  // namespace

@@ -40,6 +40,9 @@ std::vector<NamedTensor> named_tensors(const ModuleState& root) {
     const c10::TensorImpl* key = param.group->key(param.index);
     sharded.emplace(key, std::move(param));
   }
+  for (const std::shared_ptr<ModuleState>& unit : units_below(root.modules())) {
+    unit->restore_buffers();
+  }
   std::vector<NamedTensor> all;
   add_named(*root.module(), "", sharded, all);
   return all;

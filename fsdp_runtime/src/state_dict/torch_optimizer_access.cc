@@ -75,7 +75,7 @@ class TorchOptimizerAccess : public OptimizerAccess {
     const std::vector<at::Tensor*> tensors = kind_.tensors_of(*found->second);
     for (size_t i = 0; i < names.size(); ++i) {
       if (tensors[i]->defined()) {
-        state.tensors.emplace_back(names[i], *tensors[i]);
+        state.tensors.emplace_back(names[i], tensors[i]->reshape({-1}));
       }
     }
     return state;
@@ -114,7 +114,7 @@ class TorchOptimizerAccess : public OptimizerAccess {
         const auto place = std::find(names.begin(), names.end(), name) - names.begin();
         at::Tensor& tensor = *kind_.tensors_of(*made)[static_cast<size_t>(place)];
         tensor = at::empty_like(places_.at(state.fqn).leaf.detach());
-        targets.back().push_back(tensor);
+        targets.back().push_back(tensor.view({-1}));
       }
       made_.emplace(state.fqn, std::move(made));
     }

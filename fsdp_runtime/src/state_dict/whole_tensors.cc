@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "fsdp_runtime/src/engine/disk_memory.h"
+
 namespace fsdp {
 namespace {
 
@@ -21,22 +23,26 @@ void collect(const ShardStore& store, const std::vector<at::Tensor>& parts, int6
     if (parts[i].defined() && first < last) {
       own.narrow(0, first - begin, last - first)
           .copy_(parts[i].reshape({-1}).narrow(0, first - slice.shard_offset, last - first));
+      release_pages(parts[i]);
     }
   }
 }
 
-/// Copies from `piece`, which begins with element `begin` of the group, what it has of each
-/// parameter.
-void distribute(const plan::GroupLayout& layout, const at::Tensor& piece, int64_t begin,
-                const std::vector<at::Tensor>& whole) {
+/// Copies from `piece`, which begins with element `begin` of the shard of `rank`, what it has of
+/// each parameter.
+void distribute(const plan::GroupLayout& layout, const at::Tensor& piece, int64_t rank,
+                int64_t begin, const std::vector<at::Tensor>& whole) {
   for (size_t i = 0; i < whole.size(); ++i) {
-    const plan::ParamPlacement& place = layout.params[i];
-    const int64_t first = std::max(begin, place.offset);
-    const int64_t last = std::min(begin + piece.numel(), place.offset + place.numel);
-    if (whole[i].defined() && first < last) {
+    if (!whole[i].defined()) {
+      continue;
+    }
+    for (const plan::RunBlock& block :
+         plan::runs_in_shard(layout, i, rank, {begin, begin + piece.numel()})) {
+      const at::Tensor from = piece.narrow(0, block.shard_begin - begin, block.numel());
       whole[i]
-          .narrow(0, first - place.offset, last - first)
-          .copy_(piece.narrow(0, first - begin, last - first));
+          .as_strided({block.runs, block.run_numel}, {block.param_stride, 1},
+                      whole[i].storage_offset() + block.param_begin)
+          .copy_(from.view({block.runs, block.run_numel}));
     }
   }
 }
@@ -74,8 +80,7 @@ void gather_whole(const ParamGroup& group, const std::vector<at::Tensor>& parts,
     collect(store, parts, begin, own);
     comm.all_gather_into(all, own, {Lane::kGather, purpose})->wait();
     for (int64_t rank = 0; rank < layout.ranks; ++rank) {
-      distribute(layout, all.narrow(0, rank * numel, numel), rank * layout.shard_numel + begin,
-                 whole);
+      distribute(layout, all.narrow(0, rank * numel, numel), rank, begin, whole);
     }
     comm.check_results(purpose);
   }
@@ -83,8 +88,10 @@ void gather_whole(const ParamGroup& group, const std::vector<at::Tensor>& parts,
 
 at::Tensor copy_of(const at::Tensor& tensor, bool to_cpu) {
   const c10::Device device = to_cpu ? c10::Device(c10::kCPU) : tensor.device();
-  return tensor.detach().to(tensor.options().device(device), /*non_blocking=*/false,
-                            /*copy=*/true);
+  at::Tensor copy = tensor.detach().to(tensor.options().device(device), /*non_blocking=*/false,
+                                       /*copy=*/true);
+  release_pages(tensor);
+  return copy;
 }
 
 }  // namespace fsdp

@@ -11,9 +11,12 @@
 
 namespace fsdp::detail {
 
+/// Tells of any module whether it is a Sharded.
+struct FSDP_API RunsHooks {};
+
 /// What Sharded has of M.
 template <class M>
-class ShardedBase : public M {
+class ShardedBase : public M, public RunsHooks {
  public:
   using M::M;
 

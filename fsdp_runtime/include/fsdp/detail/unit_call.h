@@ -47,10 +47,12 @@ inline constexpr bool kRunsHooks = decltype(runs_hooks(static_cast<const M*>(nul
 /// Runs before forward; may replace the tensors (input cast, identity node for post-backward).
 /// Order is the order of the call's tensor arguments, flattened. Returns the versions of those that
 /// forward must not modify.
-FSDP_API std::vector<InputVersion> pre_forward(ModuleState& state,
+/// `module` is the one that is called, of those that are the unit.
+FSDP_API std::vector<InputVersion> pre_forward(ModuleState& state, const torch::nn::Module& module,
                                                std::vector<at::Tensor*>& inputs);
 /// Runs after forward, with what pre_forward has returned; hooks the outputs for pre-backward.
-FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs,
+FSDP_API void post_forward(ModuleState& state, const torch::nn::Module& module,
+                           std::vector<at::Tensor*>& outputs,
                            const std::vector<InputVersion>& inputs);
 /// Runs if forward, pre_forward or post_forward throws: reshards the unit.
 FSDP_API void abandon_forward(ModuleState& state) noexcept;
@@ -111,10 +113,10 @@ auto call_with(const torch::nn::Module& module, Body& body, std::type_identity_t
     if (!is_known) {
       check_has_outputs(*state, outputs, typeid(Result));
     }
-    post_forward(*state, outputs, versions);
+    post_forward(*state, module, outputs, versions);
   };
   try {
-    const std::vector<InputVersion> versions = pre_forward(*state, inputs);
+    const std::vector<InputVersion> versions = pre_forward(*state, module, inputs);
     std::vector<at::Tensor*> outputs;
     if constexpr (std::is_void_v<Result>) {
       body(std::forward<Passed>(args)...);

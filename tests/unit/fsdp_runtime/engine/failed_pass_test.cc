@@ -178,6 +178,30 @@ TEST(FailedPassTest, UnitWhoseUseCannotBeEndedIsNotTakenForGathered) {
   });
 }
 
+// Its slot is free for the next attempt.
+TEST(FailedPassTest, GatherThatCannotBeIssuedKeepsNoMemory) {
+  struct Refusing : RecordingCollectives {
+    using RecordingCollectives::RecordingCollectives;
+    WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
+      TORCH_CHECK(!refuses, "told to fail");
+      return RecordingCollectives::all_gather_into(output, input, std::move(issue));
+    }
+    bool refuses = false;
+  };
+  run_ranks(2, [](Rank& rank) {
+    const auto comm = std::make_shared<Refusing>(rank.comm);
+    ShardedInARow setup = shard_in_a_row(comm);
+    const FSDPModule unit = fsdp_module(*setup.model->first);
+    comm->refuses = true;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_THROW(unit.unshard(), c10::Error);
+    }
+    comm->refuses = false;
+    unit.unshard();
+    EXPECT_EQ(runtime_counters(setup.root).slot_allocations, 1);
+  });
+}
+
 // The error of a failed reduction is thrown again by every later call.
 TEST(FailedPassTest, FailedReductionKeepsItsReason) {
   struct LostPeer : RecordingCollectives {

@@ -231,5 +231,88 @@ TEST(MemoryTest, TrainingTakesWhatThePlanSays) {
   }
 }
 
+// What one rank of two may have by PyTorch's test of memory, in bytes of float32, computed by hand:
+// five blocks with two matrices of 1024 x 64, a bias and 15 elements, and a root of 511 x 64 + 64.
+constexpr int64_t kLargestBytes = 4 * (2 * 1024 * 64 + 1024 + 15);
+constexpr int64_t kRootBytes = 4 * (511 * 64 + 64);
+constexpr int64_t kWholeBytes = 5 * kLargestBytes + kRootBytes;
+constexpr int64_t kShardedBytes = kWholeBytes / 2;
+constexpr int64_t kPaddingBytes = 64 << 10;  // and scalars; an eighth of a block
+
+/// What rank 0 has seen, in bytes of each rank; slots are those of the arenas.
+struct MemorySeen {
+  int64_t at_init = 0;
+  int64_t slots_in_forward = 0;
+  int64_t slots_in_backward = 0;
+  // Without the slots, which stay for the next step.
+  int64_t in_backward = 0;
+  int64_t behind_step = 0;
+  int64_t behind_zero_grad = 0;
+};
+
+MemorySeen seen_memory(bool reshards_after_forward) {
+  const auto tensors = std::make_shared<MemoryCount>();
+  const auto groups = std::make_shared<MemoryCount>();
+  const CountingAllocator counting(tensors);
+  MemorySeen seen;
+  run_ranks(2, [&](Rank& rank) {
+    const auto world = std::make_shared<CountedGroup>(rank.comm, /*has_windows=*/false, groups);
+    rank.mesh = init_device_mesh(c10::kCPU, {2}, {"dp_shard"}, world);
+    ToyConfig config = wide_toy();
+    config.blocks = 5;
+    config.unmaterialized = true;
+    Sharded setup = make(rank, config, {.reshard_after_forward = reshards_after_forward});
+    const auto slots = [&] { return runtime_counters(setup.root).slot_bytes; };
+    const auto look = [&](int64_t& noted, const auto& now) {
+      rank.comm->barrier();
+      if (rank.rank == 0) {
+        noted = std::max(noted, now());
+      }
+      rank.comm->barrier();
+    };
+    const auto live = [&] { return (tensors->live() + groups->live()) / 2 - slots(); };
+    look(seen.at_init, live);
+    std::optional<AdamW> optimizer;
+    for (int step = 0; step < kSteps; ++step) {
+      at::Tensor result = loss(setup.model, step, rank.rank);
+      if (step == 0) {
+        look(seen.slots_in_forward, slots);
+      }
+      result.backward();
+      result.reset();
+      look(seen.slots_in_backward, slots);
+      if (!optimizer) {
+        look(seen.in_backward, live);
+        optimizer.emplace(setup.root, AdamWOptions{});
+      }
+      optimizer->step();
+      look(seen.behind_step, live);
+      optimizer->zero_grad();
+      look(seen.behind_zero_grad, live);
+    }
+  });
+  return seen;
+}
+
+TEST(MemoryTest, TrainingIsWithinBoundsByHand) {
+  for (const bool reshards : {true, false}) {
+    const MemorySeen seen = seen_memory(reshards);
+    // Two blocks at a time; PyTorch's test allows three.
+    const int64_t gathered = reshards ? 2 * kLargestBytes + kRootBytes : kWholeBytes;
+    EXPECT_LE(seen.at_init, kShardedBytes + kLargestBytes);
+    EXPECT_LE(seen.slots_in_forward, gathered + kPaddingBytes) << "reshards " << reshards;
+    EXPECT_GE(seen.slots_in_forward, kLargestBytes + kRootBytes) << "else not all is counted";
+    // And as much of gradients, which PyTorch's test does not allow: a slot is there to be written
+    // while the other one is reduced.
+    EXPECT_LE(seen.slots_in_backward, gathered + 2 * kLargestBytes + kRootBytes + kPaddingBytes)
+        << "reshards " << reshards;
+    EXPECT_LE(seen.in_backward, 2 * kShardedBytes + kPaddingBytes);
+    EXPECT_LE(seen.behind_step, 4 * kShardedBytes + kPaddingBytes);
+    // The gradients' memory is kept for the next step; PyTorch's is gone, and is three then.
+    EXPECT_LE(seen.behind_zero_grad, 4 * kShardedBytes + kPaddingBytes);
+    EXPECT_GE(seen.behind_zero_grad, 3 * kShardedBytes) << "else not all is counted";
+  }
+}
+
 }  // namespace
 }  // namespace fsdp::testing

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <fsdp/counters.h>
 #include <fsdp/linear.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <memory>
 #include <string>

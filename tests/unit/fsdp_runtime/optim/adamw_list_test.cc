@@ -114,7 +114,7 @@ TEST(AdamWListTest, UnscalesTheGradientsBeforeItUsesThem) {
   }
   plain.list(gradient).apply_in_pieces(options());
   const at::Tensor scaled = gradient * 1024;
-  in_pieces.list(scaled).apply_in_pieces(options(), 1024);
+  in_pieces.list(scaled).apply_in_pieces(options(), {.divisor = 1024});
   EXPECT_TRUE(at::equal(scaled, gradient));
   EXPECT_TRUE(at::equal(in_pieces.param, plain.param));
   EXPECT_TRUE(at::equal(in_pieces.exp_avg_sq, plain.exp_avg_sq));

@@ -4,18 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
+#include "tests/unit/fsdp_runtime/optim/spoiled.h"
 
 namespace fsdp::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-at::Tensor tensor_of(double value) { return at::full({}, value, at::kFloat); }
 
 /// Copies of this rank's parts, by name, "" for what they are of.
 using Parts = std::map<std::string, at::Tensor>;
@@ -43,17 +38,6 @@ void expect_same(const Parts& actual, const Parts& expected) {
   for (const auto& [name, tensor] : expected) {
     EXPECT_TRUE(at::allclose(actual.at(name), tensor, 0, 0, /*equal_nan=*/true)) << name;
   }
-}
-
-/// Writes into an element of a gradient that this rank holds.
-void spoil(const FSDPModule& root, float value) {
-  for (const LocalShard& gradient : root.sharded_gradients()) {
-    if (gradient.local.defined() && gradient.local.numel() > 0) {
-      gradient.local[gradient.local.numel() - 1].fill_(value);
-      return;
-    }
-  }
-  ADD_FAILURE() << "this rank holds no gradient";
 }
 
 class FoundInfTest : public ::testing::TestWithParam<int64_t> {};

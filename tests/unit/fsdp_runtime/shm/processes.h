@@ -18,6 +18,7 @@
 #include "base/unique_fd.h"
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/shm/world.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdp::shm::testing {
 
@@ -62,7 +63,7 @@ class ProcessesTest : public ::testing::Test {
     char path[] = "/tmp/fsdp_shm_world_XXXXXX";
     folder_ = ::mkdtemp(path);
   }
-  ~ProcessesTest() override { std::filesystem::remove_all(folder_); }
+  ~ProcessesTest() override { fsdprun::RemoveFolder(folder_); }
 
   // Runs `body()` in a child process; its result is the exit status.
   template <typename Body>

@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "fsdp_runtime/archive/zip_archive.h"
+#include "tests/unit/base/remove_folder.h"
 #include "tests/unit/fsdp_runtime/state_dict/stateful_model.h"
 
 namespace fsdp::testing {
@@ -26,7 +27,7 @@ class StateFileTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override { fsdprun::RemoveFolder(folder_); }
 
   std::string path(const std::string& name = "model.pt") const { return (folder_ / name).string(); }
   std::vector<std::string> files() const {

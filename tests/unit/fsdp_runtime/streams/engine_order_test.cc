@@ -1,32 +1,16 @@
 // The waits between streams that the engine relies on, on a fake device: a training step has no
-// race, and has some as soon as one kind of wait is left out.
+// race, and has some if a kind of wait is left out (each_wait_test.cc: any).
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
-#include <utility>
 
+#include "tests/unit/fsdp_runtime/streams/on_a_fake_device.h"
 #include "tests/unit/fsdp_runtime/streams/training_case.h"
 
 namespace fsdp::testing {
 namespace {
-
-class OnAFakeDevice : public ::testing::Test {
- protected:
-  void SetUp() override { device_.start(); }
-  void TearDown() override { device_.stop(); }
-  FakeDevice& device_ = FakeDevice::get();
-};
-
-// By number: compute, the lanes of the row, those of the copies.
-enum Stream : int64_t { kCompute, kRowGather, kRowReduce, kCopiesGather, kCopiesReduce };
-
-/// The all-reduce over the copies is behind the reduction in the row, which is behind compute.
-bool is_implied(const FakeDevice::Wait& wait) {
-  return wait.waiting == kCopiesReduce && wait.awaited == kCompute && wait.phase == "backward";
-}
 
 class EngineOrderTest : public OnAFakeDevice, public ::testing::WithParamInterface<Case> {};
 
@@ -36,40 +20,6 @@ TEST_P(EngineOrderTest, TrainingHasNoRaces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, EngineOrderTest, ::testing::ValuesIn(training_cases()),
-                         [](const auto& info) { return info.param.name; });
-
-/// Cases that have all kinds of waits.
-std::vector<Case> cases_of_all_waits() {
-  std::vector<Case> all = training_cases();
-  std::erase_if(all, [](const Case& test_case) {
-    static const std::set<std::string> kTaken = {
-        "default",     "bfloat16_sums",        "reduced_microbatches", "checkpoint_inside", "hook",
-        "uses_differ", "hybrid_bfloat16_sums", "hybrid_sums_of_rows",  "hybrid_uses_differ"};
-    return !kTaken.contains(test_case.name);
-  });
-  return all;
-}
-
-class EachWaitTest : public EngineOrderTest {};
-
-TEST_P(EachWaitTest, ThatPutsSomethingInOrderIsNeeded) {
-  train(GetParam(), 2);
-  const std::set<FakeDevice::Wait> waits = device_.waits();
-  for (const FakeDevice::Wait& each : waits) {
-    if (is_implied(each)) {
-      continue;
-    }
-    device_.stop();
-    device_.start();
-    device_.leave_out_waits(
-        [&each](const FakeDevice::Wait& wait) { return !(wait < each) && !(each < wait); });
-    train(GetParam(), 2);
-    EXPECT_FALSE(device_.races().empty()) << "without the waits of stream " << each.waiting
-                                          << " for stream " << each.awaited << " in " << each.phase;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Cases, EachWaitTest, ::testing::ValuesIn(cases_of_all_waits()),
                          [](const auto& info) { return info.param.name; });
 
 /// A wait that is left out, and a race that is one then.
@@ -130,6 +80,25 @@ TEST_P(LeftOutWaitTest, IsARace) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, LeftOutWaitTest, ::testing::ValuesIn(rules()),
                          [](const auto& info) { return info.param.name; });
+
+class ChunkOrderTest : public OnAFakeDevice {};
+
+TEST_F(ChunkOrderTest, NothingIsGatheredToASlotUntilTheParametersAreCopiedOut) {
+  Case test_case{.name = "rows", .options = {.shard_placement_fn = shard_on_dim(0)}};
+  test_case.config.blocks = 5;
+  device_.leave_out_waits([](const FakeDevice::Wait& wait) {
+    return wait.waiting == kRowGather && wait.awaited == kCompute;
+  });
+  train(test_case, 2);
+  EXPECT_TRUE(std::any_of(
+      device_.races().begin(), device_.races().end(),
+      [](const auto& found) {
+        return found.first.earlier.find("copy_ of compute in forward") != std::string::npos &&
+               found.first.later.find("on a gather lane in forward") != std::string::npos;
+      }))
+      << "found only:\n"
+      << device_.text_of_races();
+}
 
 /// What is in flight when something fails is waited for by who has its memory.
 class FailureOrderTest : public OnAFakeDevice {

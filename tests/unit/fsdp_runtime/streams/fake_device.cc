@@ -1,8 +1,10 @@
 #include "tests/unit/fsdp_runtime/streams/fake_device.h"
 
 #include <ATen/core/function_schema.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
@@ -54,22 +56,43 @@ struct FakeGuard final : c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void*) const override { return false; }
   bool queryStream(const c10::Stream&) const override { return false; }
   void synchronizeStream(const c10::Stream&) const override { FakeDevice::get().count_host_wait(); }
-  void synchronizeEvent(void*) const override { FakeDevice::get().count_host_wait(); }
+  void synchronizeEvent(void* event) const override {
+    FakeDevice::get().wait_on_host(*static_cast<FakeDevice::Event*>(event));
+  }
   void synchronizeDevice(c10::DeviceIndex) const override { FakeDevice::get().count_host_wait(); }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, FakeGuard);
 
+struct FakeHooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return false; }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    static auto* memory = new WatchedPinnedMemory;
+    return memory;
+  }
+};
+
 // What looks at a tensor but not at its memory, though it does not say so by an alias.
 bool is_about_shape(const std::string& name) {
-  static const std::set<std::string> all = {"aten::empty_like",    "aten::zeros_like",
-                                            "aten::ones_like",     "aten::new_empty",
-                                            "aten::new_zeros",     "aten::set_",
-                                            "aten::resize_",       "aten::is_same_size",
-                                            "aten::detach_",       "aten::result_type",
-                                            "aten::size",          "aten::stride",
-                                            "aten::sym_size",      "aten::new_empty_strided",
-                                            "aten::requires_grad_"};
+  static const std::set<std::string> all = {"aten::empty_like",
+                                            "aten::zeros_like",
+                                            "aten::ones_like",
+                                            "aten::new_empty",
+                                            "aten::new_zeros",
+                                            "aten::set_",
+                                            "aten::resize_",
+                                            "aten::is_same_size",
+                                            "aten::detach_",
+                                            "aten::result_type",
+                                            "aten::size",
+                                            "aten::stride",
+                                            "aten::sym_size",
+                                            "aten::new_empty_strided",
+                                            "aten::requires_grad_",
+                                            "aten::set_data",
+                                            "aten::_has_compatible_shallow_copy_type"};
   return all.contains(name);
 }
 
@@ -102,10 +125,13 @@ void for_tensors(const c10::IValue& value, Use use) {
   }
 }
 
+std::string op_of(const std::string& name) { return name.substr(name.rfind(':') + 1); }
+
 // What writes an argument without looking at what is there.
 bool overwrites(const std::string& op, const c10::Argument& argument) {
-  static const std::set<std::string> all = {
-      "copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_", "uniform_", "normal_"};
+  static const std::set<std::string> all = {"copy_",       "fill_",          "zero_",
+                                            "index_fill_", "_foreach_copy_", "_foreach_zero_",
+                                            "uniform_",    "normal_"};
   return argument.is_out() || all.contains(op);
 }
 
@@ -126,6 +152,20 @@ bool is_host_copy(const at::RecordFunction& function, const c10::FunctionSchema&
          (non_blocking == nullptr || !non_blocking->toBool());
 }
 
+/// The same, which the host goes on beside.
+bool is_unawaited_host_copy(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  const c10::IValue* device = argument_of(function, schema, "device");
+  return schema.name() == "aten::to" && device != nullptr && device->isDevice() &&
+         !is_host_copy(function, schema);
+}
+
+/// Allocates for whoever works on the first argument, though it does not look at that.
+bool is_factory_beside(const std::string& name) {
+  static const std::set<std::string> all = {"aten::empty_like", "aten::zeros_like",
+                                            "aten::new_empty", "aten::new_zeros"};
+  return all.contains(name);
+}
+
 void use_host_copy(const at::Tensor& tensor) {
   FakeDevice& device = FakeDevice::get();
   device.count_host_wait();
@@ -134,13 +174,15 @@ void use_host_copy(const at::Tensor& tensor) {
   device.use(device.current(), "to", begin, end, Access::kRead);
 }
 
-void use_arguments(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+/// Calls `use(tensor, access)` for each tensor of which the memory is used, and not only its shape,
+/// or that of a view of it.
+template <class Use>
+void for_used_tensors(const at::RecordFunction& function, const c10::FunctionSchema& schema,
+                      Use use) {
   const std::string name = schema.name();
   if (is_about_shape(name)) {
     return;
   }
-  const std::string op = name.substr(name.rfind(':') + 1);
-  FakeDevice& device = FakeDevice::get();
   const c10::ArrayRef<const c10::IValue> inputs = function.inputs();
   for (size_t i = 0; i < inputs.size() && i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
@@ -148,26 +190,109 @@ void use_arguments(const at::RecordFunction& function, const c10::FunctionSchema
     if (alias != nullptr && !alias->isWrite()) {
       continue;  // the result is a view of it
     }
-    const Access access = alias == nullptr           ? Access::kRead
-                          : overwrites(op, argument) ? Access::kWrite
-                                                     : Access::kReadAndWrite;
-    for_tensors(inputs[i], [&](const at::Tensor& tensor) {
-      const auto [begin, end] = memory_of(tensor);
-      device.use(device.current(), op, begin, end, access);
-    });
+    const Access access = alias == nullptr                    ? Access::kRead
+                          : overwrites(op_of(name), argument) ? Access::kWrite
+                                                              : Access::kReadAndWrite;
+    for_tensors(inputs[i], [&](const at::Tensor& tensor) { use(tensor, access); });
   }
 }
 
-int running_operators = 0;  // one calls the next
+/// What an operation works on.
+struct Operands {
+  bool is_some_on_host = false;
+  bool is_some_on_device = false;
+};
+
+Operands operands_of(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  Operands operands;
+  if (is_factory_beside(schema.name())) {
+    const at::Tensor& beside = function.inputs()[0].toTensor();
+    // A parameter that is sharded has a shape, and no memory to be asked for.
+    operands.is_some_on_host =
+        beside.has_storage() &&
+        FakeDevice::get().is_on_host(static_cast<const char*>(
+            beside.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()));
+    return operands;
+  }
+  for_used_tensors(function, schema, [&](const at::Tensor& tensor, Access) {
+    if (const auto [begin, end] = memory_of(tensor); begin != end) {
+      const bool is_on_host = FakeDevice::get().is_on_host(begin);
+      (is_on_host ? operands.is_some_on_host : operands.is_some_on_device) = true;
+    }
+  });
+  return operands;
+}
+
+bool is_copy(const c10::FunctionSchema& schema) {
+  return schema.name() == "aten::copy_" || schema.name() == "aten::_foreach_copy_";
+}
+
+bool is_non_blocking(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  const c10::IValue* non_blocking = argument_of(function, schema, "non_blocking");
+  return non_blocking != nullptr && non_blocking->toBool();
+}
+
+/// For an operation of the host: memory that nobody has used is the host's, too, and a single
+/// element of the device's is fetched.
+void take_operands_to_host(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  FakeDevice& device = FakeDevice::get();
+  for_used_tensors(function, schema, [&](const at::Tensor& tensor, Access) {
+    const auto [begin, end] = memory_of(tensor);
+    if (begin == end) {
+      return;
+    }
+    device.mark_on_host_if_unused(begin);
+    if (!device.is_on_host(begin) && tensor.numel() == 1) {
+      device.use(device.current(), "to", begin, end, Access::kRead);
+      device.order_host_behind(device.current());
+    }
+  });
+}
+
+void use_arguments(const at::RecordFunction& function, const c10::FunctionSchema& schema,
+                   int64_t stream) {
+  const std::string op = op_of(schema.name());
+  for_used_tensors(function, schema, [&](const at::Tensor& tensor, Access access) {
+    const auto [begin, end] = memory_of(tensor);
+    FakeDevice::get().use(stream, op, begin, end, access);
+  });
+}
+
+/// Of the host, of a stream, or between both.
+void run_operator(const at::RecordFunction& function, const c10::FunctionSchema& schema,
+                  const Operands& operands) {
+  FakeDevice& device = FakeDevice::get();
+  const bool is_between = operands.is_some_on_device && is_copy(schema);
+  if (operands.is_some_on_host && !is_between) {
+    take_operands_to_host(function, schema);
+    use_arguments(function, schema, FakeDevice::kHost);
+    return;
+  }
+  use_arguments(function, schema, device.current());
+  if (operands.is_some_on_host && !is_non_blocking(function, schema)) {
+    device.count_host_wait();
+    device.order_host_behind(device.current());
+  }
+}
+
+std::vector<bool> running_operators;  // one calls the next; whether they are the host's
 
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function) {
   FakeDevice::get().count_operator(function.name());
   const std::optional<c10::FunctionSchema> schema = function.operator_schema();
-  const bool is_own_call = running_operators++ == 0;  // others convert tensors by to(), too
+  const bool is_own_call = running_operators.empty();  // others convert tensors by to(), too
+  running_operators.push_back(
+      WatchedMemory::get().is_of_host);  // its end comes if this throws, too
+  const Operands operands = schema ? operands_of(function, *schema) : Operands();
+  if (operands.is_some_on_host && !operands.is_some_on_device) {
+    running_operators.back() = WatchedMemory::get().is_of_host = true;
+  }
   if (schema && is_own_call && is_host_copy(function, *schema)) {
     use_host_copy(function.inputs()[0].toTensor());
+  } else if (schema && is_own_call && is_unawaited_host_copy(function, *schema)) {
+    FakeDevice::get().count_operator("to without a wait");
   } else if (schema) {
-    use_arguments(function, *schema);
+    run_operator(function, *schema, operands);
   }
   return nullptr;
 }
@@ -175,7 +300,8 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& funct
 // What an operator returns it has allocated, on the current stream, and written, unless it is about
 // the shape alone.
 void on_result(const at::RecordFunction& function, at::ObserverContext*) {
-  --running_operators;
+  running_operators.pop_back();
+  WatchedMemory::get().is_of_host = !running_operators.empty() && running_operators.back();
   const std::optional<c10::FunctionSchema> schema = function.operator_schema();
   if (!schema || schema->name().find("empty") != std::string::npos) {
     return;
@@ -192,10 +318,15 @@ void on_result(const at::RecordFunction& function, at::ObserverContext*) {
 }
 
 std::string name_of(int64_t stream) {
-  if (stream == 0) {
-    return " of compute";
+  if (stream <= 0) {
+    return stream == 0 ? " of compute" : " of the host";
   }
   return stream % 2 == 1 ? " on a gather lane" : " on a reduce lane";
+}
+
+/// Numbers of pages, as addresses.
+const char* page_of(const char* at) {
+  return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(at) / kPage);
 }
 
 c10::Allocator* usual_memory = nullptr;
@@ -209,6 +340,11 @@ FakeDevice& FakeDevice::get() {
 
 void FakeDevice::start() {
   *this = FakeDevice();
+  static FakeHooks hooks;
+  if (!at::isPrivateUse1HooksRegistered()) {
+    c10::register_privateuse1_backend("fake");  // or it would have no pinned memory
+    at::RegisterPrivateUse1HooksInterface(&hooks);
+  }
   usual_memory = c10::GetCPUAllocator();
   c10::SetCPUAllocator(&WatchedMemory::get(), /*priority=*/255);
   is_watching_ = true;
@@ -225,6 +361,8 @@ void FakeDevice::stop() {
   leaves_ = nullptr;
   uses_.clear();
   unwritten_.clear();
+  on_host_.clear();
+  unused_.clear();
   WatchedMemory::get().free_retired();
 }
 
@@ -246,13 +384,28 @@ int64_t FakeDevice::exchange(int64_t stream) { return std::exchange(current_, st
 int64_t FakeDevice::new_stream() { return streams_++; }
 
 FakeDevice::Clock& FakeDevice::clock_of(int64_t stream) {
-  const auto number = static_cast<size_t>(stream);
-  if (clocks_.size() <= number) {
-    clocks_.resize(number + 1);
+  if (clocks_.size() <= place_of(streams_)) {
+    clocks_.resize(place_of(streams_) + 1);  // so that no reference becomes invalid meanwhile
   }
-  Clock& clock = clocks_[number];
-  clock.resize(std::max(clock.size(), static_cast<size_t>(streams_)), 0);
+  Clock& clock = clocks_[place_of(stream)];
+  clock.resize(std::max(clock.size(), place_of(streams_)), 0);
   return clock;
+}
+
+void FakeDevice::join(Clock& clock, const Clock& other) {
+  for (size_t i = 0; i < other.size(); ++i) {
+    clock[i] = std::max(clock[i], other[i]);
+  }
+}
+
+void FakeDevice::wait_on_host(const Event& event) {
+  count_host_wait();
+  wait(kHost, event);
+}
+
+void FakeDevice::order_host_behind(int64_t stream) {
+  const Clock awaited = clock_of(stream);
+  join(clock_of(kHost), awaited);
 }
 
 FakeDevice::Event FakeDevice::record(int64_t stream) { return {stream, clock_of(stream)}; }
@@ -267,16 +420,13 @@ void FakeDevice::wait(int64_t stream, const Event& event) {
   if (is_news) {
     waits_.insert(wait);
   }
-  if (leaves_ && leaves_(wait)) {
-    return;
-  }
-  for (size_t i = 0; i < event.clock.size(); ++i) {
-    clock[i] = std::max(clock[i], event.clock[i]);
+  if (!leaves_ || !leaves_(wait)) {
+    join(clock, event.clock);
   }
 }
 
 void FakeDevice::count_operator(const std::string& name) {
-  ++counts_[name.substr(name.rfind(':') + 1)];
+  ++counts_[op_of(name)];
   if (name == "aten::_local_scalar_dense" || name == "aten::nonzero") {
     ++host_waits_;
   }
@@ -305,10 +455,44 @@ void FakeDevice::mark_written(const char* begin, const char* end) {
 void FakeDevice::allocate(const char* begin, const char* end) {
   use(current_, "the last owner", begin, end, Access::kWrite);
   unwritten_[begin] = end;
+  unused_[begin] = end;
+}
+
+bool FakeDevice::is_on_host(const char* begin) const {
+  const auto behind = on_host_.upper_bound(begin);
+  return behind != on_host_.begin() && begin < std::prev(behind)->second.end;
+}
+
+bool FakeDevice::is_pinned(const char* begin) const {
+  return is_on_host(begin) && std::prev(on_host_.upper_bound(begin))->second.is_pinned;
+}
+
+void FakeDevice::mark_on_host(const char* begin, const char* end, bool is_pinned) {
+  on_host_[begin] = {end, is_pinned};
+  unused_.erase(begin);
+  // Whoever had it before has been waited for.
+  uses_.erase(uses_.lower_bound(page_of(begin)), uses_.upper_bound(page_of(end - 1)));
+}
+
+void FakeDevice::mark_on_host_if_unused(const char* begin) {
+  const auto behind = unused_.upper_bound(begin);
+  if (behind == unused_.begin()) {
+    return;
+  }
+  if (const auto [first, end] = *std::prev(behind); begin < end) {
+    mark_on_host(first, end, /*is_pinned=*/false);
+  }
 }
 
 void FakeDevice::free(int64_t stream, const char* begin, const char* end) {
-  use(stream, "the next owner", begin, end, Access::kWrite);
+  unused_.erase(begin);
+  const auto host = on_host_.find(begin);
+  if (host == on_host_.end() || !host->second.is_pinned) {
+    use(host == on_host_.end() ? stream : kHost, "the next owner", begin, end, Access::kWrite);
+  }
+  if (host != on_host_.end()) {
+    on_host_.erase(host);
+  }
 }
 
 void FakeDevice::use(int64_t stream, const std::string& name, const char* begin, const char* end,
@@ -317,8 +501,13 @@ void FakeDevice::use(int64_t stream, const std::string& name, const char* begin,
     return;
   }
   Clock& clock = clock_of(stream);
+  join(clock, Clock(clock_of(kHost)));
+  if (const auto behind = unused_.upper_bound(begin);
+      behind != unused_.begin() && begin < std::prev(behind)->second) {
+    unused_.erase(std::prev(behind));
+  }
   const bool writes = access != Access::kRead;
-  Use next{stream, ++clock[static_cast<size_t>(stream)], "", begin, end, writes};
+  Use next{stream, ++clock[place_of(stream)], "", begin, end, writes};
   next.name = name + name_of(stream) + " in " + phase_;
   if (access != Access::kWrite && is_unwritten(begin, end)) {
     ++races_[{"any write", next.name}];
@@ -326,12 +515,11 @@ void FakeDevice::use(int64_t stream, const std::string& name, const char* begin,
   if (writes) {
     mark_written(begin, end);
   }
-  const auto page_of = [](const char* at) { return reinterpret_cast<uintptr_t>(at) / kPage; };
-  for (uintptr_t page = page_of(begin); page <= page_of(end - 1); ++page) {
-    std::vector<Use>& uses = uses_[reinterpret_cast<const char*>(page)];
+  for (const char* page = page_of(begin); page <= page_of(end - 1); ++page) {
+    std::vector<Use>& uses = uses_[page];
     for (const Use& before : uses) {
       const bool overlaps = before.begin < end && begin < before.end;
-      const bool is_ordered = before.tick <= clock[static_cast<size_t>(before.stream)];
+      const bool is_ordered = before.tick <= clock[place_of(before.stream)];
       if (overlaps && (writes || before.writes) && !is_ordered) {
         ++races_[{before.name, next.name}];
       }

@@ -5,6 +5,11 @@
 // behind another one it conflicts with is found in any run, whatever the speed of a real device.
 // Memory is given and taken back as by a caching allocator: on the stream on which it was
 // allocated, without a wait. It does not see what host code does through a pointer.
+//
+// Memory of the host is what is allocated as pinned, and what is made of that alone. Operations on
+// it are the host's, at once; only copies between it and the device are launched on a stream. The
+// host is ordered behind a stream by what it waits for, and a stream behind all that the host has
+// done before the launch.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -36,6 +41,8 @@ struct Race {
 class FakeDevice {
  public:
   static FakeDevice& get();
+  /// As a stream: what the host does itself.
+  static constexpr int64_t kHost = -1;
   /// Where c10 streams and events are the fake ones.
   static c10::Device device() { return {c10::kPrivateUse1, 0}; }
 
@@ -65,7 +72,8 @@ class FakeDevice {
   const std::set<Wait>& waits() const { return waits_; }
 
   const std::map<Race, int>& races() const { return races_; }
-  /// Calls of an operator, by others too.
+  /// Calls of an operator, by others too. "to without a wait": copies to a device that are not
+  /// waited for. As this device is the CPU, the host might read them before they are there.
   int count(const std::string& name) const;
   /// How often the host has waited for the device, or read from it.
   int host_waits() const { return host_waits_; }
@@ -74,7 +82,8 @@ class FakeDevice {
   const std::vector<std::string>& launches() const { return launches_; }
 
   // To be called by the fake streams and the callbacks.
-  using Clock = std::vector<int64_t>;  // by stream: how much of it has been ordered before
+  // By stream, from the host on: how much of it has been ordered before.
+  using Clock = std::vector<int64_t>;
   struct Event {
     int64_t stream = 0;
     Clock clock;
@@ -85,11 +94,21 @@ class FakeDevice {
   Event record(int64_t stream);
   void wait(int64_t stream, const Event& event);
   void count_host_wait() { ++host_waits_; }
+  void wait_on_host(const Event& event);
+  /// By an operation, not by a wait of the engine, which could be left out.
+  void order_host_behind(int64_t stream);
   void count_operator(const std::string& name);
   enum class Access { kRead, kWrite, kReadAndWrite };
   void use(int64_t stream, const std::string& name, const char* begin, const char* end,
            Access access);
   void allocate(const char* begin, const char* end);
+  bool is_on_host(const char* begin) const;
+  /// Of the host, page-locked.
+  bool is_pinned(const char* begin) const;
+  /// `is_pinned`: its allocator waits for copies in flight before it gives the memory to others.
+  void mark_on_host(const char* begin, const char* end, bool is_pinned);
+  /// So is what has not been used yet and `begin` is in.
+  void mark_on_host_if_unused(const char* begin);
   void free(int64_t stream, const char* begin, const char* end);
   /// By an operator that has been counted as the first user, or by the host.
   void mark_written(const char* begin, const char* end);
@@ -108,6 +127,13 @@ class FakeDevice {
     bool writes = false;
   };
 
+  struct HostMemory {
+    const char* end = nullptr;
+    bool is_pinned = false;
+  };
+
+  static size_t place_of(int64_t stream) { return static_cast<size_t>(stream + 1); }
+  static void join(Clock& clock, const Clock& other);
   Clock& clock_of(int64_t stream);
   bool is_unwritten(const char* begin, const char* end) const;
 
@@ -119,6 +145,8 @@ class FakeDevice {
   std::vector<Clock> clocks_;
   std::map<const char*, std::vector<Use>> uses_;  // by page of memory
   std::map<const char*, const char*> unwritten_;  // ranges of memory, begin to end
+  std::map<const char*, HostMemory> on_host_;     // by begin
+  std::map<const char*, const char*> unused_;     // blocks that nobody has used, begin to end
   std::map<Race, int> races_;
   std::set<Wait> waits_;
   std::map<std::string, int> counts_;

@@ -1,9 +1,12 @@
-// On one GPU: lanes that are late, whichever, do not change what is computed. The group's peers are
-// stand-ins, because NCCL takes one rank for each GPU; streams, events and kernels are real.
+// On one GPU: lanes that are late, whichever, do not change what is computed, nor does it that
+// activations are offloaded. The group's peers are stand-ins, because NCCL takes one rank for each
+// GPU; streams, events, kernels and copies are real.
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fsdp/offload_activations.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -78,6 +81,58 @@ TEST(GpuOrderTest, TrainingIsTheSameWhicheverLaneIsLate) {
       EXPECT_TRUE(at::equal(actual[i], expected[i])) << "parameter " << i;
     }
   }
+}
+
+constexpr int64_t kNumel = 1 << 20;
+constexpr int kLayers = 12;
+
+struct Passes {
+  at::Tensor gradient;
+  int64_t peak = 0;  // of what is allocated on the GPU, in tensors of kNumel elements, rounded down
+};
+
+/// Through layers each of which saves its input.
+Passes passes(const std::optional<OffloadActivations::Options>& options) {
+  const at::Tensor leaf = at::arange(kNumel, at::kFloat).div(kNumel).to(kGpu);
+  leaf.set_requires_grad(true);
+  c10::DeviceAllocator* const memory = c10::getDeviceAllocator(kGpu.type());
+  const auto allocated = [memory] {
+    return memory->getDeviceStats(kGpu.index())
+        .allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  };
+  memory->resetPeakStats(kGpu.index());
+  const int64_t before = allocated().current;
+  at::Tensor loss = leaf;
+  {
+    std::optional<OffloadActivations> offload;
+    if (options) {
+      offload.emplace(*options);
+    }
+    for (int i = 0; i < kLayers; ++i) {
+      loss = loss.sin();
+    }
+    loss = loss.sum();
+  }
+  loss.backward();
+  const int64_t tensor = kNumel * static_cast<int64_t>(leaf.element_size());
+  return {leaf.grad().cpu(), (allocated().peak - before) / tensor};
+}
+
+TEST(GpuOrderTest, ActivationsComeBackFromTheCpuAndLeaveTheirMemory) {
+  if (!at::hasCUDA()) {
+    GTEST_SKIP() << "needs a GPU";
+  }
+  const Passes expected = passes(std::nullopt);
+  EXPECT_GE(expected.peak, kLayers);
+  for (const bool pin_memory : {true, false}) {
+    const Passes found =
+        passes(OffloadActivations::Options{.min_bytes = 0, .pin_memory = pin_memory});
+    EXPECT_TRUE(at::equal(found.gradient, expected.gradient)) << "pinned " << pin_memory;
+    EXPECT_LT(found.peak, kLayers / 2 + 2) << "pinned " << pin_memory;
+  }
+  const Passes all_stay = passes(OffloadActivations::Options{.min_bytes = 8 * kNumel});
+  EXPECT_TRUE(at::equal(all_stay.gradient, expected.gradient));
+  EXPECT_EQ(all_stay.peak, expected.peak);
 }
 
 }  // namespace

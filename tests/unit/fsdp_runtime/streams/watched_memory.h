@@ -29,6 +29,9 @@ class WatchedMemory final : public c10::Allocator {
     if (device.is_watching() && bytes > 0) {
       const auto* begin = static_cast<const char*>(data);
       device.allocate(begin, begin + bytes);
+      if (is_of_host) {
+        device.mark_on_host(begin, begin + bytes, /*is_pinned=*/false);
+      }
     }
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
@@ -41,6 +44,8 @@ class WatchedMemory final : public c10::Allocator {
     static auto* memory = new WatchedMemory;
     return *memory;
   }
+  /// What is allocated is for a result of an operation on memory of the host.
+  bool is_of_host = false;
   void free_retired() {
     for (void* data : std::exchange(retired_, {})) {
       std::free(data);
@@ -75,6 +80,23 @@ class WatchedMemory final : public c10::Allocator {
   std::mutex mu_;
   std::map<void*, Block> blocks_;  // guarded by mu_
   std::vector<void*> retired_;
+};
+
+/// The same, pinned.
+class WatchedPinnedMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr data = WatchedMemory::get().allocate(bytes);
+    if (FakeDevice& device = FakeDevice::get(); device.is_watching() && bytes > 0) {
+      const auto* begin = static_cast<const char*>(data.get());
+      device.mark_on_host(begin, begin + bytes, /*is_pinned=*/true);
+    }
+    return data;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return WatchedMemory::get().raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
 };
 
 }  // namespace fsdp::testing

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The two programs that docs/FSDP2.md shows in pieces, in Python and in C++, print the same on two ranks.
+"""The two programs that a page shows in pieces, in Python and in C++, print the same on two ranks.
 
-usage: fsdp2_page_test.py --build BUILD --source PIECES.cc --program PROGRAM
+usage: pieces_page_test.py [--page docs/FSDP2.md] --build BUILD --source PIECES.cc --program PROGRAM
 """
 
 import argparse
@@ -14,7 +14,6 @@ from pathlib import Path
 import snippets
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = "docs/FSDP2.md"
 # PyTorch's own teardown of Gloo aborts once in a while.
 END = "\nimport os\nos._exit(0)\n"
 
@@ -34,12 +33,14 @@ def main() -> int:
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--source", type=Path, required=True, help="the C++ program as this build extracted it")
     parser.add_argument("--program", type=Path, required=True, help="and as it linked it")
+    parser.add_argument("--page", default="docs/FSDP2.md")
     options = parser.parse_args()
-    if snippets.cpp_of_pieces(snippets.pieces(ROOT, PAGE, "cpp")) != options.source.read_text():
-        sys.exit(f"{PAGE} is not what was compiled: build again")
+    page = options.page
+    if snippets.cpp_of_pieces(snippets.pieces(ROOT, page, "cpp")) != options.source.read_text():
+        sys.exit(f"{page} is not what was compiled: build again")
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "page.py"
-        script.write_text("\n".join(block.text for block in snippets.pieces(ROOT, PAGE, "python")) + END)
+        script.write_text("\n".join(block.text for block in snippets.pieces(ROOT, page, "python")) + END)
         theirs = lines_of(options.build.resolve(), folder, sys.executable, script)
         ours = lines_of(options.build.resolve(), folder, options.program.resolve())
     if ours != theirs or not ours:
