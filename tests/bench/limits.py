@@ -53,7 +53,8 @@ TRAIN_ALONE = {("fp32", "4 x 128"): Ratio(0.97, 0.97),
                **{(mode, "1 x 256"): Ratio(0.95, 0.95) for mode in ("fp32", "bf16", "accumulation", "checkpointing")}}
 TRAIN_DDP = {("fp32", "4 x 128"): Ratio(1.0, 1.0), ("fp32", "1 x 256"): Ratio(1.1, 1.1)}
 # Beside the same with PyTorch, by the comparison and the batch of bench_library.py.
-LIBRARY = {("ddp", "1 x 256"): Ratio(1.1, 0.8)}
+LIBRARY = {("ddp", "4 x 128"): Ratio(1.0, 0.8), ("ddp", "1 x 256"): Ratio(1.1, 0.8),
+           ("float16", "1 x 256"): Ratio(1.0, 0.7), ("offload", "1 x 256"): Ratio(1.0, 0.7)}
 HOST_COST_US = Bound(5, 15)
 ADDED_HOST_COST_US = Bound(0.5, 2)  # by one build, to what another costs
 SECOND_RANK_MS = Bound(0.1, 1)  # per layer
