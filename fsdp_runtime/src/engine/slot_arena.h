@@ -79,9 +79,8 @@ struct SlotArenas {
   const c10::Device device;
   SlotArena parameters, gradients, reduced;
   int64_t uses = 0;  // counted by whoever may have taken or given back memory for parameters
-  std::weak_ptr<c10::Event>
-      update;                  // the last post-optimizer event, which roots may have in common
-  int64_t uses_at_update = 0;  // when the first of them was given it
+  std::weak_ptr<c10::Event> update;  // the last post-optimizer event; roots may have it in common
+  int64_t uses_at_update = 0;        // when the first of them was given it
 };
 
 inline void SlotReturn::operator()(Slot* slot) const { slot->arena->set_leased(*slot, false); }
