@@ -3,7 +3,7 @@
 #
 #   fsdprun_library(NAME fsdprun_cli SIDE control LAYER 2 SRCS ... [HDRS ...] [DEPS fsdprun_base ...] [EXTERNAL absl::...])
 #
-# SIDE    shared  (proto/: standard library only), control (gRPC, never torch) or runtime (torch, never gRPC).
+# SIDE    shared  (of both: neither torch nor gRPC), control (gRPC, never torch) or runtime (torch, never gRPC).
 # LAYER   a library may depend on project libraries of its own layer or below.
 # DEPS    project libraries; EXTERNAL third-party targets (never LibTorch:: on the control side, never gRPC, protobuf or
 #         Abseil on the runtime side, none of them on the shared side).

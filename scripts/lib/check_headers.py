@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidy_database import PROJECT_INCLUDE, reaches_torch
 
-FOLDERS = ("proto", "base", "launcher", "fsdpctl", "agent", "worker", "fsdp_runtime")
+FOLDERS = ("proto", "base", "launcher", "fsdpctl", "agent", "formats", "worker", "fsdp_runtime")
 PUBLIC = "fsdp_runtime/include"
 
 

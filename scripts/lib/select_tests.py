@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "worker/", "fsdp_runtime/")
+PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "formats/", "worker/", "fsdp_runtime/")
 # What says how sources are compiled and looked at.
 SETTINGS = (".clang-tidy", "CMakeLists.txt", "cmake/", "scripts/lint", "scripts/lib/tidy_database.py")
 # What no program and no test is made of: the checks of texts and rules look at it.

@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-PRODUCT = re.compile(r"^(proto|base|launcher|fsdpctl|agent|worker|fsdp_runtime)/")
+PRODUCT = re.compile(r"^(proto|base|launcher|fsdpctl|agent|formats|worker|fsdp_runtime)/")
 TORCH = re.compile(r"#\s*include\s*<(torch|ATen|c10)/")
 PROJECT_INCLUDE = re.compile(r'#\s*include\s*[<"]([\w./-]+\.h)[>"]')
 BATCH_INCLUDE = re.compile(r'^#include "([^"]+\.cc)"', re.M)

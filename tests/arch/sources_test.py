@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "worker/", "fsdp_runtime/")
+PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "formats/", "worker/", "fsdp_runtime/")
 CONTROL = ("base/", "launcher/", "fsdpctl/", "agent/")
 RUNTIME = ("worker/", "fsdp_runtime/")
 # Folders whose code decides and does nothing else.

@@ -6,12 +6,12 @@
 #include <string>
 
 #include "base/check.h"
+#include "formats/checkpoint/dcp_metadata.h"
+#include "formats/checkpoint/error.h"
 #include "fsdp_runtime/plan/box.h"
 #include "tests/fuzz/fuzz_support.h"
-#include "worker/checkpoint/dcp_metadata.h"
-#include "worker/checkpoint/error.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 void CheckLocation(const BlobLocation& blob) {
@@ -78,7 +78,7 @@ void MutateInteger(uint8_t* data, size_t size, unsigned int seed) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
@@ -87,11 +87,11 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   if (seed % 3 != 0) {
     return LLVMFuzzerMutate(data, size, max_size);
   }
-  fsdprun::worker::checkpoint::MutateInteger(data, size, seed / 3);
+  fsdprun::checkpoint::MutateInteger(data, size, seed / 3);
   return size;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  fsdprun::worker::checkpoint::Fuzz(fsdprun::fuzz::AsText(data, size));
+  fsdprun::checkpoint::Fuzz(fsdprun::fuzz::AsText(data, size));
   return 0;
 }

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/check.h"
+#include "formats/json/strict_json.h"
 #include "tests/fuzz/fuzz_support.h"
-#include "worker/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/check.h"
+#include "formats/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz_support.h"
-#include "worker/weights/safetensors.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -7,13 +7,13 @@
 #include <string>
 
 #include "base/check.h"
+#include "formats/checkpoint/error.h"
+#include "formats/checkpoint/torch_blob.h"
 #include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 #include "tests/fuzz/fuzz_support.h"
-#include "worker/checkpoint/error.h"
-#include "worker/checkpoint/torch_blob.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using fsdp::archive::ByteSource;
@@ -115,12 +115,12 @@ void Fuzz(char mode, std::string_view input) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 0) {
     const std::string_view input = fsdprun::fuzz::AsText(data, size);
-    fsdprun::worker::checkpoint::Fuzz(input[0], input.substr(1));
+    fsdprun::checkpoint::Fuzz(input[0], input.substr(1));
   }
   return 0;
 }

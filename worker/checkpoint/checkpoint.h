@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "worker/checkpoint/claim.h"
-#include "worker/checkpoint/error.h"
+#include "formats/checkpoint/claim.h"
+#include "formats/checkpoint/error.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 class FileSystem;
 class StepList;
@@ -196,4 +196,4 @@ void CheckWritable(const std::string& dir);
 void CheckReplaceable(const std::string& dir, const std::string& run,
                       const std::function<bool(int64_t step)>& is_saved);
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 constexpr char kGood = 'K';
@@ -135,4 +135,4 @@ void EmitWarning(const Group& group, const std::string& message) {
   }
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

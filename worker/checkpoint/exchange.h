@@ -6,7 +6,7 @@
 
 #include "worker/checkpoint/checkpoint.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 /// Every rank's text on every rank, by rank. Collective.
 std::vector<std::string> GatherTexts(const Group& group, const std::string& mine);
@@ -29,4 +29,4 @@ std::string AttemptOnRank0(const Group& group, const std::function<std::string()
 /// To Group::warn, or to stderr. Rank 0 only.
 void EmitWarning(const Group& group, const std::string& message);
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/checkpoint/checkpoint_reader.h"
 #include "fsdp_runtime/plan/box.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/scalar_type.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 constexpr size_t kNamesShown = 5;
@@ -152,4 +152,4 @@ void Load(const Candidate& candidate, State& state, const Group& group,
   }
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "formats/checkpoint/checkpoint_reader.h"
+#include "formats/checkpoint/commit.h"
+#include "formats/checkpoint/step_list.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/checkpoint/commit.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/checkpoint/step_list.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -328,4 +328,4 @@ void CheckWritable(const std::string& dir) {
   }
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

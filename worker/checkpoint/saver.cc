@@ -5,18 +5,18 @@
 #include <optional>
 #include <utility>
 
+#include "formats/checkpoint/claim.h"
+#include "formats/checkpoint/commit.h"
+#include "formats/checkpoint/dcp_metadata.h"
+#include "formats/checkpoint/rank_file.h"
+#include "formats/checkpoint/save_plan.h"
+#include "formats/checkpoint/step_list.h"
+#include "formats/checkpoint/torch_blob.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/claim.h"
-#include "worker/checkpoint/commit.h"
-#include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/checkpoint/rank_file.h"
-#include "worker/checkpoint/save_plan.h"
 #include "worker/checkpoint/scalar_type.h"
-#include "worker/checkpoint/step_list.h"
-#include "worker/checkpoint/torch_blob.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -334,4 +334,4 @@ std::string Saver::Save(int64_t step, const State& state) {
   return published;
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "worker/checkpoint/dtype.h"
-#include "worker/checkpoint/error.h"
+#include "formats/checkpoint/dtype.h"
+#include "formats/checkpoint/error.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 inline constexpr at::ScalarType kScalarTypes[] = {
     at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
@@ -27,4 +27,4 @@ inline DType ToDType(at::ScalarType type, const std::string& key) {
                         " is not supported");
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "formats/checkpoint/commit.h"
+#include "formats/checkpoint/file_system.h"
 #include "proto/release.h"
-#include "worker/checkpoint/commit.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/checkpoint/file_system.h"
 #include "worker/data/stream_digest.h"
 
 namespace fsdprun::worker {

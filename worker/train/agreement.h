@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "formats/json/strict_json.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/token_stream.h"
-#include "worker/json/strict_json.h"
 #include "worker/models/llama_config.h"
 
 namespace fsdprun::worker {

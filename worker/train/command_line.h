@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 #include "worker/train/sampling_request.h"
 
 namespace fsdprun::worker {

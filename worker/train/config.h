@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 #include "worker/train/schedule.h"
 
 namespace fsdprun::worker {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 
 namespace fsdprun::worker {
 

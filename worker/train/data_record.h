@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "formats/json/strict_json.h"
 #include "worker/data/sample_order.h"
 #include "worker/data/token_stream.h"
-#include "worker/json/strict_json.h"
 #include "worker/train/config.h"
 
 namespace fsdprun::worker {

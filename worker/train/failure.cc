@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <string_view>
 
+#include "formats/checkpoint/claim.h"
+#include "formats/checkpoint/error.h"
+#include "formats/json/strict_json.h"
 #include "proto/worker_contract.h"
-#include "worker/checkpoint/claim.h"
-#include "worker/checkpoint/error.h"
 #include "worker/contract/error_file.h"
-#include "worker/json/strict_json.h"
 #include "worker/train/agreement.h"
 #include "worker/train/command_line.h"
 #include "worker/train/stop_signal.h"

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 #include "worker/train/agreement.h"
 #include "worker/weights/load_weights.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 #include "worker/models/llama_config.h"
 
 namespace fsdprun::worker {

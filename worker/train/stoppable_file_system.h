@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "worker/checkpoint/file_system.h"
+#include "formats/checkpoint/file_system.h"
 
 namespace fsdprun::worker {
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "worker/checkpoint/file_system.h"
+#include "formats/checkpoint/file_system.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/failure.h"
 #include "worker/train/stop_signal.h"

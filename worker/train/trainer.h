@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "formats/checkpoint/claim.h"
+#include "formats/checkpoint/step_list.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/claim.h"
-#include "worker/checkpoint/step_list.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/token_stream.h"

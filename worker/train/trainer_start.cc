@@ -7,8 +7,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "formats/checkpoint/file_system.h"
 #include "fsdp_runtime/vitals/own_vitals.h"
-#include "worker/checkpoint/file_system.h"
 #include "worker/data/stream_digest.h"
 #include "worker/data/token_stream.h"
 #include "worker/train/agreement.h"

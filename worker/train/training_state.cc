@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <map>
 
-#include "worker/checkpoint/manifest.h"
-#include "worker/json/strict_json.h"
+#include "formats/checkpoint/manifest.h"
+#include "formats/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {

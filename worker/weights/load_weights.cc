@@ -7,8 +7,8 @@
 #include <cstring>
 #include <set>
 
+#include "formats/safetensors/safetensors.h"
 #include "fsdp_runtime/plan/box.h"
-#include "worker/weights/safetensors.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -18,13 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checkpoint/file_system.h"
 #include "fsdp_runtime/plan/box.h"
-#include "tests/unit/worker/checkpoint/temporary_directory.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/checkpoint/thread_ranks.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/file_system.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 using nlohmann::json;
 
@@ -184,4 +184,4 @@ inline std::vector<std::string> FilesOf(const std::string& directory) {
   return files;
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -8,7 +8,7 @@
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::HasSubstr;
@@ -138,4 +138,4 @@ TEST(CheckpointTest, PythonReadsOursAndWeReadPythons) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

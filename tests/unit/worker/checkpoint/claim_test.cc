@@ -18,7 +18,7 @@
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -377,4 +377,4 @@ TEST(CheckpointClaimTest, CheckpointThatCannotBeReadForNowIsToldFromADamagedOne)
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -6,11 +6,11 @@
 #include <fstream>
 #include <random>
 
+#include "formats/checkpoint/manifest.h"
+#include "formats/checkpoint/step_list.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
-#include "worker/checkpoint/manifest.h"
-#include "worker/checkpoint/step_list.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::HasSubstr;
@@ -192,4 +192,4 @@ TEST(CheckpointDamageTest, WithoutAManifestTheArchivesOwnChecksumsAreCompared) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checkpoint/commit.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
-#include "worker/checkpoint/commit.h"
 
 /// While set, what has this in its path cannot be looked at.
 static std::atomic<const char*> unreachable_part{nullptr};
@@ -32,7 +32,7 @@ extern "C" int stat(const char* path, struct stat* out) noexcept {
   return fstatat(AT_FDCWD, path, out, 0);
 }
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -413,4 +413,4 @@ TEST(CheckpointFaultTest, FileSystemWithoutSwapReplacesByTwoRenames) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -6,7 +6,7 @@
 #include <random>
 #include <stdexcept>
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 constexpr size_t kAllSubsetsMax = 4;  // of so many changes all subsets are tried
@@ -322,4 +322,4 @@ std::set<Tree> PowerLossDisk::AfterPowerLoss() const {
   return trees;
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "worker/checkpoint/file_system.h"
+#include "formats/checkpoint/file_system.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 /// A change to the disk; or, with a name of the test's own, something that a rank told its caller.
 struct Record {
@@ -135,4 +135,4 @@ class PowerLossDisk {
   std::vector<Change> pending_;
 };
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::SizeIs;
@@ -77,4 +77,4 @@ TEST_F(PowerLossDiskTest, SyncOfADirectoryIsOfTheRanksOwnChanges) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

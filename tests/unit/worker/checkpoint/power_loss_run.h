@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checkpoint/commit.h"
+#include "formats/checkpoint/manifest.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 #include "tests/unit/worker/checkpoint/power_loss_disk.h"
-#include "worker/checkpoint/commit.h"
-#include "worker/checkpoint/manifest.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 // What a rank told its caller, among the records of what it did.
 inline constexpr char kClaimed[] = "claimed";  // a Saver was made
@@ -269,4 +269,4 @@ inline Recording RecordRun(int64_t size, const RecordingFileSystem::Fate& fate,
   return recording;
 }
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

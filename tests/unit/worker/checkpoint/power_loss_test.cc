@@ -8,7 +8,7 @@
 
 #include "tests/unit/worker/checkpoint/power_loss_run.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::ElementsAre;
@@ -299,4 +299,4 @@ TEST(CheckpointPowerLossTest, SyncsComeInTheOrderOfTheProtocol) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

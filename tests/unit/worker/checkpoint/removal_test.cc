@@ -11,7 +11,7 @@
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -116,4 +116,4 @@ TEST(CheckpointRemovalTest, ListIsMadeAgainIfOneOfItIsRemovedBeforeItIsVerified)
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

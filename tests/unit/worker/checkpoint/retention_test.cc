@@ -12,7 +12,7 @@
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -273,4 +273,4 @@ TEST(CheckpointRetentionTest, DirectoriesInTheWayAreToldByTheLowestStep) {
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

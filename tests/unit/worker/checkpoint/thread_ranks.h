@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdprun::checkpoint {
 
 /// Collectives among threads of this process, just those that a checkpoint uses.
 class ThreadRanks {
@@ -82,4 +82,4 @@ class ThreadRanks {
   std::vector<at::Tensor> pieces_;
 };
 
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdprun::checkpoint

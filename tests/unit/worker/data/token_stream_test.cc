@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "formats/json/strict_json.h"
 #include "tests/unit/base/remove_folder.h"
-#include "worker/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "formats/safetensors/safetensors.h"
 #include "fsdp_runtime/plan/box.h"
 #include "tests/unit/base/remove_folder.h"
 #include "worker/models/llama.h"
 #include "worker/weights/load_weights.h"
-#include "worker/weights/safetensors.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/json/strict_json.h"
+#include "formats/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {

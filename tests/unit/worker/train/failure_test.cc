@@ -10,8 +10,8 @@
 #include <chrono>
 #include <optional>
 
+#include "formats/checkpoint/error.h"
 #include "proto/worker_contract.h"
-#include "worker/checkpoint/error.h"
 #include "worker/train/agreement.h"
 #include "worker/train/command_line.h"
 #include "worker/train/stop_signal.h"

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "tests/unit/worker/checkpoint/temporary_directory.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/checkpoint/thread_ranks.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/train/stoppable_file_system.h"

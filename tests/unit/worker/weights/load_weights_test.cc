@@ -10,8 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "formats/json/strict_json.h"
 #include "tests/unit/base/remove_folder.h"
-#include "worker/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {

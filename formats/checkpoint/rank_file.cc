@@ -1,0 +1,98 @@
+#include "formats/checkpoint/rank_file.h"
+
+#include <algorithm>
+
+#include "formats/checkpoint/torch_blob.h"
+#include "fsdp_runtime/archive/zip_archive.h"
+#include "fsdp_runtime/plan/box.h"
+
+namespace fsdprun::checkpoint {
+namespace {
+
+int64_t DataBytes(const BlobToWrite& blob) {
+  return fsdp::plan::numel_of(blob.sizes) * InfoOf(blob.dtype).element_bytes;
+}
+
+int64_t BlobBytes(const BlobToWrite& blob) {
+  if (blob.data == nullptr) {
+    return static_cast<int64_t>(blob.object.size());
+  }
+  const BlobFrame frame = FrameTensor(blob.dtype, blob.sizes, 0);
+  return static_cast<int64_t>(frame.prefix.size() + frame.suffix.size()) + DataBytes(blob);
+}
+
+/// Appends to an open file; keeps the checksums of the file and of the current blob.
+class Appender {
+ public:
+  Appender(FileSystem& file_system, std::string path, int64_t total_bytes)
+      : file_system_(file_system), path_(std::move(path)), total_bytes_(total_bytes) {
+    Check(file_system_.Create(path_, file_), "create");
+    Check(file_system_.Reserve(file_, path_, total_bytes_), "write");
+  }
+
+  ManifestItem Append(const BlobToWrite& blob) {
+    StreamHash hash;
+    const int64_t offset = position_;
+    if (blob.data == nullptr) {
+      Write(blob.object.data(), blob.object.size(), hash);
+    } else {
+      const auto data_bytes = static_cast<size_t>(DataBytes(blob));
+      const BlobFrame frame = FrameTensor(blob.dtype, blob.sizes,
+                                          fsdp::archive::update_crc32(0, blob.data, data_bytes));
+      Write(frame.prefix.data(), frame.prefix.size(), hash);
+      Write(blob.data, data_bytes, hash);
+      Write(frame.suffix.data(), frame.suffix.size(), hash);
+    }
+    return {blob.key, offset, position_ - offset, hash.Digest()};
+  }
+
+  void Sync() { Check(file_system_.Sync(file_, path_), "write"); }
+  int64_t position() const { return position_; }
+  std::string Digest() const { return file_hash_.Digest(); }
+
+ private:
+  void Check(int error, std::string_view action) const {
+    CheckIo(error, action, path_, total_bytes_);
+  }
+
+  void Write(const void* data, size_t byte_count, StreamHash& hash) {
+    hash.Add(data, byte_count);
+    file_hash_.Add(data, byte_count);
+    Check(file_system_.Write(file_, path_, data, byte_count), "write");
+    position_ += static_cast<int64_t>(byte_count);
+  }
+
+  FileSystem& file_system_;
+  std::string path_;
+  int64_t total_bytes_;
+  FileDescriptor file_;
+  StreamHash file_hash_;
+  int64_t position_ = 0;
+};
+
+}  // namespace
+
+std::string RankFileName(int64_t rank) { return "__" + std::to_string(rank) + "_0.distcp"; }
+
+ManifestFile WriteRankFile(FileSystem& file_system, const std::string& directory, int64_t rank,
+                           const std::vector<BlobToWrite>& blobs) {
+  ManifestFile written;
+  if (blobs.empty()) {
+    return written;
+  }
+  int64_t total_bytes = 0;
+  for (const BlobToWrite& blob : blobs) {
+    total_bytes += BlobBytes(blob);
+  }
+  Appender file(file_system, directory + "/" + RankFileName(rank), total_bytes);
+  for (const BlobToWrite& blob : blobs) {
+    written.items.push_back(file.Append(blob));
+  }
+  file.Sync();
+  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
+  written.bytes = file.position();
+  written.xxh3 = file.Digest();
+  return written;
+}
+
+}  // namespace fsdprun::checkpoint

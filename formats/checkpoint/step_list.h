@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdprun::checkpoint {
+
+/// A directory `step-<N>`, or the only copy of one whose replacement a crash interrupted.
+struct StepEntry {
+  std::string path;
+  int64_t step = 0;
+  bool is_complete = false;         // has .metadata
+  std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it is unreadable
+  std::string job_id;               // empty: unknown
+  std::string run;                  // empty: unknown
+};
+
+/// Lists checkpoints again and again: a start does it several times and each save twice. Reading
+/// the fsdprun.json of all, megabytes each in a large job, would take longer with every checkpoint
+/// that is kept, so what was read is remembered as long as the file is the same. Thread: one.
+class StepList {
+ public:
+  /// As ListSteps.
+  std::vector<StepEntry> List(const std::string& directory);
+
+ private:
+  /// Of a file: a write, or another file of its name, changes one of them.
+  struct Identity {
+    uint64_t inode = 0;
+    int64_t size = 0;
+    int64_t modified_ns = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  struct Known {
+    Identity identity;
+    int64_t sequence = 0;
+    std::string job_id;
+    std::string run;
+  };
+  using Manifests = std::map<std::string, Known>;  // by path
+  /// What the fsdprun.json of a checkpoint says. Errors: CheckpointError.
+  static Known Read(const std::string& manifest, const Manifests& known);
+
+  std::map<std::string, Manifests> known_;  // by directory; those that its last list had
+};
+
+/// All of them in the order of their names, without what their fsdprun.json says.
+std::vector<StepEntry> FindSteps(const std::string& directory);
+
+/// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
+/// newer than all, so that it is tried and reported rather than overlooked.
+std::vector<StepEntry> ListSteps(const std::string& directory);
+
+}  // namespace fsdprun::checkpoint

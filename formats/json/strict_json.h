@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace fsdprun {
+
+/// Invalid user input (configuration, model description, weights, data), for which a restart cannot
+/// help; main exits with contract::kExitConfig. what() is one line: control characters in quoted
+/// input are replaced.
+class ConfigError : public std::runtime_error {
+ public:
+  explicit ConfigError(std::string message);
+};
+
+/// Preserves the order of keys, so that output looks like the input.
+using Json = nlohmann::ordered_json;
+
+/// Parses one JSON document. Errors: ConfigError "<source>:<line>:<column>: ..." for bad syntax,
+/// "<source>: ..." for a key that occurs twice in one object (JSON libraries silently keep one of
+/// them), for a number out of a double's range and for nesting deeper than 64.
+Json ParseStrictJson(std::string_view text, const std::string& source);
+
+/// Reads and parses a file of at most 64 MiB. Errors: ConfigError naming path and cause.
+Json ReadStrictJsonFile(const std::filesystem::path& path);
+
+/// Whole content of a regular file. Errors: ConfigError naming path and cause ("No such file or
+/// directory", "is a directory", "no regular file", "larger than ...").
+std::string ReadSmallFile(const std::filesystem::path& path, size_t max_bytes);
+
+/// The value as JSON on one line, truncated to about 60 characters, for error messages.
+std::string Excerpt(const Json& value);
+
+}  // namespace fsdprun
