@@ -12,13 +12,13 @@
 #include "proto/release.h"
 #include "proto/standard_streams.h"
 #include "proto/worker_contract.h"
+#include "worker/config/command_line.h"
+#include "worker/config/config.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
-#include "worker/train/command_line.h"
-#include "worker/train/config.h"
-#include "worker/train/failure.h"
-#include "worker/train/sampling.h"
-#include "worker/train/trainer.h"
+#include "worker/run/failure.h"
+#include "worker/run/sampling.h"
+#include "worker/run/trainer.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -36,19 +36,20 @@
 #include <utility>
 #include <vector>
 
+#include "worker/config/config.h"
 #include "worker/data/token_stream.h"
 #include "worker/models/llama.h"
-#include "worker/train/batches.h"
-#include "worker/train/config.h"
-#include "worker/train/job.h"
+#include "worker/run/batches.h"
+#include "worker/run/sharded_model.h"
 #include "worker/weights/load_weights.h"
+#include "worker/world/world.h"
 
 namespace {
 
-using fsdprun::worker::Job;
 using fsdprun::worker::Llama;
 using fsdprun::worker::LlamaConfig;
 using fsdprun::worker::TrainConfig;
+using fsdprun::worker::World;
 
 struct Arguments {
   std::string config, output, backend, strategy;
@@ -67,14 +68,15 @@ class Training {
 
 class Sharded : public Training {
  public:
-  Sharded(const TrainConfig& config, const LlamaConfig& llama, Job& job,
+  Sharded(const TrainConfig& config, const LlamaConfig& llama, const World& world,
           fsdp::ShardingStrategy strategy, const Arguments& arguments)
       : scaler_({.enabled = arguments.is_float16}) {
     // Offloaded parameters are on the CPU from the start.
-    const at::Device device = arguments.is_offloaded ? at::Device(at::kCPU) : job.device;
-    job.model = fsdp::Unit<Llama>(std::make_shared<Llama>(
+    const at::Device device = arguments.is_offloaded ? at::Device(at::kCPU) : world.device;
+    fsdprun::worker::ShardedModel model;
+    model.module = fsdp::Unit<Llama>(std::make_shared<Llama>(
         llama, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/true}));
-    fsdp::FullyShardOptions blocks = fsdp::sharding_options(strategy, job.group);
+    fsdp::FullyShardOptions blocks = fsdp::sharding_options(strategy, world.group);
     if (arguments.is_offloaded) {
       blocks.offload_policy = fsdp::CPUOffloadPolicy{};
     }
@@ -86,12 +88,12 @@ class Sharded : public Training {
     if (arguments.is_float16) {
       root.mp_policy.output_dtype = at::kFloat;
     }
-    job.root = job.model->Shard(blocks, root);
-    fsdprun::worker::FillWeights(config, job);
-    model_ = job.model;
+    model.root = model.module->Shard(blocks, root);
+    fsdprun::worker::FillWeights(config, model);
+    model_ = model.module;
     const TrainConfig::Optimizer& given = config.optimizer;
     optimizer_ = std::make_unique<fsdp::AdamW>(
-        job.root,
+        model.root,
         fsdp::AdamWOptions{given.lr, given.beta1, given.beta2, given.eps, given.weight_decay});
   }
 
@@ -175,8 +177,8 @@ std::shared_ptr<Llama> new_llama(const TrainConfig::Model& given, const LlamaCon
 
 class Replicated : public Training {
  public:
-  Replicated(const TrainConfig& config, const LlamaConfig& llama, const Job& job, bool is_fused)
-      : ddp_(new_llama(config.model, llama, job.device), {.process_group = job.group}) {
+  Replicated(const TrainConfig& config, const LlamaConfig& llama, const World& world, bool is_fused)
+      : ddp_(new_llama(config.model, llama, world.device), {.process_group = world.group}) {
     const TrainConfig::Optimizer& given = config.optimizer;
     const auto options = torch::optim::AdamWOptions(given.lr)
                              .betas({given.beta1, given.beta2})
@@ -201,18 +203,18 @@ class Replicated : public Training {
 };
 
 std::unique_ptr<Training> new_training(const Arguments& arguments, const TrainConfig& config,
-                                       const LlamaConfig& llama, Job& job) {
+                                       const LlamaConfig& llama, const World& world) {
   static const std::map<std::string, fsdp::ShardingStrategy> strategies = {
       {"full_shard", fsdp::ShardingStrategy::kFullShard},
       {"no_shard", fsdp::ShardingStrategy::kNoShard}};
   if (const auto sharded = strategies.find(arguments.strategy); sharded != strategies.end()) {
-    return std::make_unique<Sharded>(config, llama, job, sharded->second, arguments);
+    return std::make_unique<Sharded>(config, llama, world, sharded->second, arguments);
   }
   const bool is_fused = arguments.strategy == "ddp_fused";
   TORCH_CHECK(is_fused || arguments.strategy == "ddp", "unknown strategy ", arguments.strategy);
   TORCH_CHECK(!arguments.is_float16 && !arguments.is_offloaded,
               "float16 and offload are for full_shard and no_shard");
-  return std::make_unique<Replicated>(config, llama, job, is_fused);
+  return std::make_unique<Replicated>(config, llama, world, is_fused);
 }
 
 void train(const Arguments& arguments) {
@@ -222,31 +224,31 @@ void train(const Arguments& arguments) {
   TORCH_CHECK(config.train.grad_accumulation == 1, arguments.config,
               ": train.grad_accumulation is not 1");
   config.parallel.backend = arguments.backend;
-  Job job = fsdprun::worker::JoinRanks(config);
-  fsdprun::worker::SetThreads(job.world_size());
+  const World world = fsdprun::worker::JoinRanks(config.parallel);
+  fsdprun::worker::SetThreads(world.size());
   const auto training =
-      new_training(arguments, config, fsdprun::worker::ReadLlamaConfig(config.model.config), job);
+      new_training(arguments, config, fsdprun::worker::ReadLlamaConfig(config.model.config), world);
   fsdprun::worker::TrainBatches batches(
       std::make_shared<const fsdprun::worker::TokenStream>(config.data.train),
-      {config.data.seq_len, config.data.shuffle, config.data.seed, job.rank(), job.world_size(),
-       job.device});
-  std::ofstream output(job.rank() == 0 ? arguments.output : "/dev/null");
+      {config.data.seq_len, config.data.shuffle, config.data.seed, world.rank(), world.size(),
+       world.device});
+  fsdprun::worker::DataCursor cursor;
+  std::ofstream output(world.rank() == 0 ? arguments.output : "/dev/null");
   for (int64_t step = 1; step <= config.train.steps; ++step) {
     const Clock::time_point start = Clock::now();
-    const fsdprun::worker::Batch batch = batches.Next(config.train.micro_batch_size);
+    const fsdprun::worker::Batch batch = batches.Next(config.train.micro_batch_size, cursor);
     const at::Tensor loss =
         fsdprun::worker::CausalLoss(training->forward(batch.inputs), batch.targets);
     training->update(loss);
     const at::Tensor mean = loss.detach().clone();
-    job.group->all_reduce(mean, fsdp::ReduceOp::kAvg)->wait();
+    world.group->all_reduce(mean, fsdp::ReduceOp::kAvg)->wait();
     const double of_ranks = mean.item<double>();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    output << fsdprun::worker::Json({{"step", step}, {"loss", of_ranks}, {"step_seconds", seconds}})
-                  .dump()
+    output << fsdprun::Json({{"step", step}, {"loss", of_ranks}, {"step_seconds", seconds}}).dump()
            << std::endl;
   }
   TORCH_CHECK(output, "cannot write ", arguments.output);
-  job.group->barrier();
+  world.group->barrier();
 }
 
 }  // namespace

@@ -16,19 +16,22 @@
 
 #include "fsdp_runtime/src/engine/planned_memory.h"
 #include "tests/bench/instant_collectives.h"
-#include "worker/train/config.h"
-#include "worker/train/job.h"
+#include "worker/config/config.h"
+#include "worker/run/sharded_model.h"
+#include "worker/world/world.h"
 
 namespace {
 
 int run(const std::string& path, int64_t ranks) {
   const auto config = fsdprun::worker::ParseConfig(fsdprun::worker::ResolveConfig(path, {}));
-  fsdprun::worker::Job job;
-  job.group = std::make_shared<fsdp::bench::InstantCollectives>(
+  fsdprun::worker::World world;
+  world.group = std::make_shared<fsdp::bench::InstantCollectives>(
       ranks, ranks == 1 ? 0 : ::sysconf(_SC_PAGESIZE));
-  fsdprun::worker::ShardModel(config, fsdprun::worker::ReadLlamaConfig(config.model.config), job);
+  fsdprun::worker::ArrangeRanks(config.parallel.dp_replicate, world);
+  const fsdprun::worker::ShardedModel model = fsdprun::worker::ShardModel(
+      config, fsdprun::worker::ReadLlamaConfig(config.model.config), world);
   const fsdp::plan::MemoryPlan plan =
-      fsdp::planned_memory(job.root, {.adds_gradients = config.train.grad_accumulation > 1});
+      fsdp::planned_memory(model.root, {.adds_gradients = config.train.grad_accumulation > 1});
   std::cout << "{\"shards\": " << plan.shard_bytes << ", \"gradients\": " << plan.gradient_bytes
             << ", \"optimizer\": " << plan.optimizer_bytes
             << ", \"parameter_slots\": " << plan.parameter_slot_bytes

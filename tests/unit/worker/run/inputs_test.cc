@@ -1,0 +1,84 @@
+#include "worker/run/inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "worker/config/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+class InputsTest : public testing::Test {
+ protected:
+  InputsTest() {
+    std::ofstream(directory_ / "config.json") << R"({"model_type": "llama", "vocab_size": 256,
+        "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_position_embeddings": 64})";
+    std::ofstream(directory_ / "text") << std::string(33, 'x');
+    resolved_["model"]["config"] = directory_ / "config.json";
+    resolved_["data"]["train"] = {directory_ / "text"};
+    resolved_["data"]["seq_len"] = 32;
+  }
+
+  RunInputs Read(int rank = 0, int world_size = 1) const {
+    WorkerEnvironment environment;
+    environment.rank = rank;
+    environment.world_size = world_size;
+    return ReadInputs(resolved_, environment);
+  }
+  std::string Refusal() const {
+    return checkpoint::MessageOf<ConfigError>([&] { Read(); });
+  }
+
+  const checkpoint::TemporaryDirectory directory_;
+  Json resolved_ = DefaultConfig();
+};
+
+TEST_F(InputsTest, ModelAndTextAreRead) {
+  const RunInputs inputs = Read();
+  EXPECT_EQ(inputs.llama.vocab_size, 256);
+  EXPECT_EQ(inputs.train->window_count(32), 1);
+  EXPECT_EQ(inputs.valid, nullptr);
+}
+
+TEST_F(InputsTest, WindowLongerThanTheTextIsRefused) {
+  resolved_["data"]["seq_len"] = 33;
+  EXPECT_EQ(Refusal(),
+            "data.train: the text has 33 bytes, one window needs data.seq_len + 1 = 34; give more "
+            "text or a shorter data.seq_len");
+}
+
+TEST_F(InputsTest, WindowLongerThanTheModelsPositionsIsRefused) {
+  resolved_["data"]["seq_len"] = 65;
+  EXPECT_EQ(Refusal(),
+            "configuration: data.seq_len = 65: expected at most the model's "
+            "max_position_embeddings = 64");
+}
+
+TEST_F(InputsTest, EvaluationWithoutDataIsRefused) {
+  resolved_["train"]["eval_every"] = 1;
+  EXPECT_NE(Refusal().find("data.valid = []: expected at least one path"), std::string::npos);
+}
+
+TEST_F(InputsTest, StepWhoseTokensCannotBeCountedIsRefused) {
+  resolved_["train"]["micro_batch_size"] = int64_t{1} << 35;
+  EXPECT_NO_THROW(Read());
+  resolved_["train"]["grad_accumulation"] = 2;
+  EXPECT_NE(Refusal().find("expected at most 2^40 tokens per step"), std::string::npos);
+  resolved_["train"]["grad_accumulation"] = 1;
+  EXPECT_THROW(Read(/*rank=*/0, /*world_size=*/2), ConfigError);
+}
+
+TEST_F(InputsTest, OnlyRankZeroLooksAtWhatIsWritten) {
+  resolved_["metrics"]["jsonl"] = directory_ / "text/metrics";
+  EXPECT_NO_THROW(Read(/*rank=*/1, /*world_size=*/2));
+  EXPECT_NE(Refusal().find("text/metrics"), std::string::npos);
+  resolved_["metrics"]["jsonl"] = "";
+  resolved_["checkpoint"]["dir"] = directory_ / "text/checkpoints";
+  EXPECT_NE(Refusal().find("text/checkpoints"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

@@ -1,0 +1,159 @@
+#include "worker/run/run_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/config/config_schema.h"
+#include "worker/run/training_state.h"
+
+namespace fsdprun::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RunRecordTest : public testing::Test {
+ protected:
+  RunRecordTest() {
+    resolved_["model"]["config"] = "model";
+    resolved_["data"]["train"] = {"text"};
+    llama_.vocab_size = 256;
+    llama_.hidden_size = 32;
+    llama_.num_attention_heads = llama_.num_key_value_heads = 4;
+    llama_.head_dim = 8;
+  }
+
+  RunRecord Now(int64_t world_size = 2) const { return RecordRun(llama_, resolved_, world_size); }
+
+  /// After a checkpoint and back.
+  static RunRecord Saved(const RunRecord& record) {
+    TrainingState state;
+    state.run = record;
+    return ParseTrainingState(FormatTrainingState(state)).run.value();
+  }
+
+  std::vector<std::string> ModelChanges(const LlamaConfig& before) const {
+    std::vector<std::string> texts;
+    for (const RunChange& change : CompareRuns(Saved(RecordRun(before, resolved_, 2)), Now())) {
+      EXPECT_TRUE(change.is_other_model) << change.text;
+      texts.push_back(change.text);
+    }
+    return texts;
+  }
+
+  std::vector<std::string> SettingChanges(const Json& before, int64_t world_size = 2) const {
+    std::vector<std::string> texts;
+    for (const RunChange& change :
+         CompareRuns(Saved(RecordRun(llama_, before, world_size)), Now())) {
+      EXPECT_FALSE(change.is_other_model) << change.text;
+      texts.push_back(change.text);
+    }
+    return texts;
+  }
+
+  Json resolved_ = DefaultConfig();
+  LlamaConfig llama_;
+};
+
+TEST_F(RunRecordTest, TheSameRunHasNoChanges) {
+  llama_.rope_scaling = Llama3RopeScaling{};
+  llama_.padding_token = 3;
+  EXPECT_TRUE(ModelChanges(llama_).empty());
+  EXPECT_TRUE(SettingChanges(resolved_).empty());
+}
+
+TEST_F(RunRecordTest, ModelThatComputesSomethingElseIsNamed) {
+  LlamaConfig before = llama_;
+  before.rope_theta = 500000;
+  EXPECT_THAT(ModelChanges(before),
+              ElementsAre("the model's rope_theta was 500000.0 at the checkpoint and is 10000.0 "
+                          "now"));
+  before = llama_;
+  before.rope_scaling = Llama3RopeScaling{};
+  EXPECT_THAT(ModelChanges(before),
+              ElementsAre(HasSubstr("rope_scaling was [8.0,1.0,4.0,8192.0]")));
+  before = llama_;
+  before.num_attention_heads = before.num_key_value_heads = 2;
+  before.head_dim = 16;
+  EXPECT_THAT(ModelChanges(before),
+              ElementsAre(HasSubstr("num_attention_heads was 2"),
+                          HasSubstr("num_key_value_heads was 2"), HasSubstr("head_dim was 16")));
+  before = llama_;
+  before.rms_norm_eps = 1e-5;
+  before.padding_token = 0;
+  EXPECT_THAT(ModelChanges(before),
+              ElementsAre(HasSubstr("rms_norm_eps was 1e-05"), HasSubstr("pad_token_id was 0")));
+}
+
+TEST_F(RunRecordTest, WhatSaysOnlyHowAModelBeganMayChange) {
+  LlamaConfig before = llama_;
+  before.initializer_range = 0.5;
+  before.max_position_embeddings = 7;
+  EXPECT_TRUE(ModelChanges(before).empty());
+}
+
+TEST_F(RunRecordTest, SettingsThatChangeTheLossAreNamed) {
+  for (const auto& [section, key, value] :
+       {std::tuple("optimizer", "lr", Json(0.5)), std::tuple("train", "max_grad_norm", Json(2.5)),
+        std::tuple("schedule", "kind", Json("cosine")),
+        std::tuple("schedule", "warmup_steps", Json(3)),
+        std::tuple("schedule", "min_lr_ratio", Json(0.25)),
+        std::tuple("precision", "param", Json("bfloat16")),
+        std::tuple("precision", "reduce", Json("bfloat16")),
+        std::tuple("precision", "output", Json("bfloat16"))}) {
+    Json before = resolved_;
+    before[section][key] = value;
+    EXPECT_THAT(SettingChanges(before),
+                ElementsAre(HasSubstr(std::string(section) + "." + key + " was " + value.dump() +
+                                      " at the checkpoint and is ")));
+  }
+}
+
+TEST_F(RunRecordTest, OtherSettingsMayChange) {
+  Json before = resolved_;
+  before["checkpoint"]["keep"] = 7;
+  before["train"]["activation_checkpointing"] = true;
+  before["train"]["eval_every"] = 7;
+  before["parallel"]["backend"] = "gloo";
+  EXPECT_TRUE(SettingChanges(before).empty());
+}
+
+TEST_F(RunRecordTest, NumberOfStepsMattersWhereTheRateFollowsIt) {
+  Json before = resolved_;
+  before["train"]["steps"] = 7;
+  EXPECT_TRUE(SettingChanges(before).empty());
+  resolved_["schedule"]["kind"] = before["schedule"]["kind"] = "linear";
+  EXPECT_THAT(SettingChanges(before), ElementsAre(HasSubstr("train.steps was 7")));
+}
+
+TEST_F(RunRecordTest, OnlyTheProductOfWhatMakesABatchCounts) {
+  resolved_["train"]["grad_accumulation"] = 2;
+  Json before = resolved_;
+  before["train"]["grad_accumulation"] = 1;
+  EXPECT_TRUE(SettingChanges(before, 4).empty());
+  EXPECT_THAT(SettingChanges(before, 2),
+              ElementsAre("the number of windows in an optimizer step was 2 at the checkpoint and "
+                          "is 4 now"));
+}
+
+TEST_F(RunRecordTest, WhatAnOlderVersionDidNotWriteIsNotCompared) {
+  RunRecord before = Now();
+  before.model.erase("rope_theta");
+  before.settings = Json::object();
+  llama_.rope_theta = 500000;
+  EXPECT_TRUE(CompareRuns(before, Now(7)).empty());
+  EXPECT_FALSE(ParseTrainingState(FormatTrainingState({})).run.has_value());
+}
+
+TEST_F(RunRecordTest, DamagedRecordIsRefused) {
+  TrainingState state;
+  state.run = Now();
+  for (const char* key : {"model", "settings"}) {
+    Json document = Json::parse(FormatTrainingState(state));
+    document[key] = {1, 2};
+    EXPECT_THROW(ParseTrainingState(document.dump()), ConfigError) << key;
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

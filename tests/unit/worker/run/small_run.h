@@ -1,0 +1,59 @@
+#pragma once
+
+#include <fsdp/optim.h>
+
+#include <chrono>
+#include <memory>
+
+#include "worker/config/config.h"
+#include "worker/config/config_schema.h"
+#include "worker/contract/control_channel.h"
+#include "worker/metrics/run_report.h"
+#include "worker/metrics/vitals.h"
+#include "worker/run/optimizer_groups.h"
+#include "worker/run/run_context.h"
+#include "worker/run/run_state.h"
+#include "worker/run/stop_listener.h"
+#include "worker/world/world.h"
+
+namespace fsdprun::worker {
+
+inline LlamaConfig SmallLlama() {
+  LlamaConfig llama;
+  llama.vocab_size = 16;
+  llama.hidden_size = 8;
+  llama.intermediate_size = 12;
+  llama.num_hidden_layers = 1;
+  llama.num_attention_heads = llama.num_key_value_heads = 2;
+  llama.head_dim = 4;
+  return llama;
+}
+
+/// What a run of one rank has when it begins.
+struct SmallRun {
+  explicit SmallRun(int control_fd = -1) : channel(control_fd) {
+    Json resolved = DefaultConfig();
+    resolved["model"]["config"] = "unused";
+    resolved["data"]["train"] = {"unused"};
+    resolved["optimizer"]["no_decay"] = {"*norm.weight"};
+    config = ParseConfig(resolved);
+    world = JoinRanks(config.parallel);
+    ArrangeRanks(config.parallel.dp_replicate, world);
+    state.model = ShardModel(config, SmallLlama(), world);
+    FillWeights(config, state.model);
+    state.optimizer = MakeOptimizer(state.model.root, config.optimizer);
+    state.record = RecordRun(SmallLlama(), resolved, world.size());
+  }
+  RunContext context() { return {config, world, channel, vitals, report, stop}; }
+  checkpoint::Group group() const { return {world.group, world.device, nullptr, nullptr}; }
+
+  TrainConfig config;
+  World world;
+  RunState state;
+  ControlChannel channel;
+  Vitals vitals{nullptr, [] { return std::chrono::nanoseconds(0); }};
+  RunReport report{{.view = ProgressView::kPlain, .is_first_rank = true}, channel};
+  StopListener stop{channel};
+};
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,71 @@
+#include "worker/run/training_state.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace fsdprun::worker {
+namespace {
+
+std::string Refusal(const std::string& text) {
+  try {
+    ParseTrainingState(text);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// A good state with one value replaced; "/data/epoch" names a nested one.
+std::string With(const std::string& pointer, const nlohmann::json& value) {
+  auto document = nlohmann::json::parse(FormatTrainingState({1, 2, {3, 4}, 5, "00ff"}));
+  document[nlohmann::json::json_pointer(pointer)] = value;
+  return document.dump();
+}
+
+TEST(TrainingStateTest, ComesBackAsItWas) {
+  const int64_t large = (int64_t{1} << 53) - 8;
+  const TrainingState state = ParseTrainingState(
+      FormatTrainingState({large, large + 2, {large + 4, large + 6}, large + 8, "0123abcdef"}));
+  EXPECT_EQ(state.step, large);
+  EXPECT_EQ(state.tokens, large + 2);
+  EXPECT_EQ(state.cursor, (DataCursor{large + 4, large + 6}));
+  EXPECT_EQ(state.windows, large + 8);
+  EXPECT_EQ(state.rng, "0123abcdef");
+}
+
+TEST(TrainingStateTest, WhatIsImpossibleIsNamed) {
+  EXPECT_EQ(Refusal(With("/step", 1)), "accepted");
+  EXPECT_EQ(Refusal(With("/step", -1)),
+            "training state: step is missing or not a count from 0 to 2^53");
+  EXPECT_EQ(Refusal(With("/tokens", 1.5)),
+            "training state: tokens is missing or not a count from 0 to 2^53");
+  EXPECT_EQ(Refusal(With("/data/epoch", nullptr)),
+            "training state: epoch is missing or not a count from 0 to 2^53");
+  EXPECT_EQ(Refusal(With("/data", 7)),
+            "training state: epoch is missing or not a count from 0 to 2^53");
+  EXPECT_EQ(Refusal(With("/format", 2)), "training state: format 2: expected 1");
+  EXPECT_EQ(Refusal(With("/rng", 7)), "training state: data or rng is missing");
+  EXPECT_EQ(Refusal("[]"), "training state: format is missing or not a count from 0 to 2^53");
+  EXPECT_NE(Refusal("{").find("not valid JSON"), std::string::npos);
+}
+
+// A step adds to the tokens, a round to the offset, and the end of an epoch to its number.
+TEST(TrainingStateTest, CountsThatWouldOverflowAreRefused) {
+  const int64_t most = int64_t{1} << 53;
+  for (const char* name : {"/step", "/tokens", "/data/epoch", "/data/offset", "/data/windows"}) {
+    EXPECT_EQ(Refusal(With(name, most)), "accepted") << name;
+    const std::string key = std::string(name).substr(std::string(name).rfind('/') + 1);
+    const std::string refusal =
+        "training state: " + key + " is missing or not a count from 0 to 2^53";
+    EXPECT_EQ(Refusal(With(name, most + 1)), refusal);
+    EXPECT_EQ(Refusal(With(name, std::numeric_limits<int64_t>::max())), refusal);
+    EXPECT_EQ(Refusal(With(name, std::numeric_limits<uint64_t>::max())), refusal);
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

@@ -1,0 +1,140 @@
+#include "worker/world/agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/base/remove_folder.h"
+#include "worker/config/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr char kAdvice[] = "; start all nodes with the same program, configuration, model and data";
+
+std::string Complaint(const std::vector<RankInput>& inputs) {
+  return DescribeDisagreement(inputs).value_or("agreed");
+}
+
+TEST(DisagreementTest, FirstRankAndKeyThatDifferAreNamedWithBothValues) {
+  const RankInput first{"a", {{"x", 1}, {"data.seq_len", 128}, {"z", "w"}}};
+  RankInput other = first;
+  other.host = "b";
+  other.facts["data.seq_len"] = 256;
+  EXPECT_EQ(Complaint({first, first, other, other}),
+            std::string("rank 2 (b): data.seq_len is 256, rank 0 has 128") + kAdvice);
+  other.facts["z"] = "v";
+  EXPECT_EQ(
+      Complaint({first, other}),
+      std::string("rank 1 (b): data.seq_len is 256, rank 0 has 128; also different: z") + kAdvice);
+}
+
+TEST(DisagreementTest, EqualInputsAgree) {
+  const RankInput one{"a", {{"x", 1}}};
+  EXPECT_EQ(Complaint({one}), "agreed");
+  // Neither the name of the host nor how a number is written makes a difference.
+  EXPECT_EQ(Complaint({one, {"b", {{"x", 1.0}}}}), "agreed");
+}
+
+TEST(DisagreementTest, KeyThatOnlyOneRankHasIsADifference) {
+  const RankInput one{"a", {{"x", 1}}};
+  const RankInput two{"b", {{"x", 1}, {"y", 2}}};
+  EXPECT_EQ(Complaint({one, two}), std::string("rank 1 (b): y is 2, rank 0 has null") + kAdvice);
+  EXPECT_EQ(Complaint({two, one}), std::string("rank 1 (a): y is null, rank 0 has 2") + kAdvice);
+}
+
+class InputTest : public testing::Test {
+ protected:
+  InputTest() {
+    std::filesystem::create_directories(folder_);
+    resolved_["model"]["config"] = "/model";
+    resolved_["data"]["train"] = {"/data"};
+  }
+  ~InputTest() override { RemoveFolder(folder_); }
+
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return (folder_ / name).string();
+  }
+  /// The first key in which an input with this change differs from the plain one; "" if in none.
+  std::string DifferenceOf(const Json& resolved, const LlamaConfig& llama, const std::string& train,
+                           const std::string* valid = nullptr) const {
+    const std::string plain_text = Write("plain", "abc");
+    const TokenStream plain({plain_text});
+    const TokenStream changed({Write("changed", train)});
+    std::optional<TokenStream> valid_stream;
+    if (valid != nullptr) {
+      valid_stream.emplace(std::vector<std::string>{Write("valid", *valid)});
+    }
+    const auto complaint = DescribeDisagreement(
+        {DescribeInput(resolved_, {}, plain, nullptr),
+         DescribeInput(resolved, llama, changed, valid_stream ? &*valid_stream : nullptr)});
+    if (!complaint) {
+      return "";
+    }
+    const size_t begin = complaint->find(": ") + 2;
+    return complaint->substr(begin, complaint->find(" is ") - begin);
+  }
+  std::string WithKey(const std::string& section, const std::string& name,
+                      const Json& value) const {
+    Json resolved = resolved_;
+    resolved[section][name] = value;
+    return DifferenceOf(resolved, {}, "abc");
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / ("agreement_" + std::to_string(getpid()));
+  Json resolved_ = DefaultConfig();
+};
+
+TEST_F(InputTest, EveryKeyOfTheConfigurationButPathsIsCompared) {
+  for (const ConfigKey& key : ConfigSchema()) {
+    const std::string path(key.path);
+    const size_t dot = path.find('.');
+    const bool may_differ = path == "model.config" || path == "data.train" ||
+                            path == "data.valid" || path == "metrics.jsonl";
+    const Json other = key.kind == ValueKind::kString ? Json("other") : Json(12345.5);
+    EXPECT_EQ(WithKey(path.substr(0, dot), path.substr(dot + 1), other), may_differ ? "" : path);
+  }
+}
+
+TEST_F(InputTest, PathsMayDifferWhereThereIsOne) {
+  resolved_["checkpoint"]["dir"] = "/a/run";
+  resolved_["checkpoint"]["resume"] = "/a/step-4";
+  EXPECT_EQ(WithKey("checkpoint", "dir", "/b/run"), "");
+  EXPECT_EQ(WithKey("checkpoint", "dir", ""), "checkpoint.dir");
+  EXPECT_EQ(WithKey("checkpoint", "resume", "/b/step-4"), "");
+  EXPECT_EQ(WithKey("checkpoint", "resume", "none"), "checkpoint.resume");
+  EXPECT_EQ(WithKey("checkpoint", "resume", "auto"), "checkpoint.resume");
+}
+
+TEST_F(InputTest, ModelIsCompared) {
+  LlamaConfig llama;
+  llama.num_hidden_layers = 7;
+  EXPECT_EQ(DifferenceOf(resolved_, llama, "abc"), "the model's num_hidden_layers");
+  llama = {};
+  llama.rope_scaling.emplace();
+  EXPECT_EQ(DifferenceOf(resolved_, llama, "abc"), "the model's rope_scaling");
+}
+
+TEST_F(InputTest, ContentsOfTheFilesAreCompared) {
+  EXPECT_EQ(DifferenceOf(resolved_, {}, "abcd"), "the size of data.train");
+  EXPECT_EQ(DifferenceOf(resolved_, {}, "abd"), "the digest of data.train");
+  const std::string valid = "v";
+  EXPECT_EQ(DifferenceOf(resolved_, {}, "abc", &valid), "the size of data.valid");
+}
+
+TEST_F(InputTest, WeightsAreCompared) {
+  for (const char* name : {"one", "two", "three"}) {
+    std::filesystem::create_directories(folder_ / name);
+    Write(std::string(name) + "/model.safetensors", std::string(name) == "three" ? "x1" : "x0");
+  }
+  resolved_["model"]["weights"] = (folder_ / "one").string();
+  EXPECT_EQ(WithKey("model", "weights", (folder_ / "two").string()), "");
+  EXPECT_EQ(WithKey("model", "weights", (folder_ / "three").string()),
+            "the digest of model.weights");
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/json/strict_json.h"
+#include "worker/config/sampling_request.h"
+
+namespace fsdprun::worker {
+
+enum class Command { kTrain, kPrintConfig, kSample, kHelp, kVersion };
+
+/// The command line of fsdp-train, parsed.
+struct CommandLine {
+  Command command = Command::kTrain;
+  std::string config;
+  std::vector<std::string> overrides;
+  SampleRequest sample;
+};
+
+/// An invalid command line. what() is one line.
+class UsageError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+/// `arguments` without the program's name. `--flag value` and `--flag=value` are the same. Errors:
+/// UsageError, one line naming the argument and what is expected. Pure.
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
+
+/// The output of --help, including the configuration keys.
+std::string HelpText();
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/json/strict_json.h"
+#include "worker/config/schedule.h"
+
+namespace fsdprun::worker {
+
+/// The configuration of a run, resolved and valid. Keys and meanings: config_schema.cc.
+struct TrainConfig {
+  struct Model {
+    std::string config;
+    std::string weights;
+    uint64_t seed = 0;
+    std::string on_change;
+  } model;
+  struct Data {
+    std::vector<std::string> train;
+    std::vector<std::string> valid;
+    int64_t seq_len = 0;
+    bool shuffle = false;
+    uint64_t seed = 0;
+    std::string on_change;
+  } data;
+  struct Train {
+    int64_t steps = 0;
+    int64_t micro_batch_size = 0;
+    int64_t grad_accumulation = 0;
+    bool sync_each_micro_batch = false;
+    double max_grad_norm = 0;
+    bool activation_checkpointing = false;
+    int64_t eval_every = 0;
+    int64_t eval_batches = 0;
+  } train;
+  struct Optimizer {
+    double lr = 0;
+    double beta1 = 0;
+    double beta2 = 0;
+    double eps = 0;
+    double weight_decay = 0;
+    std::vector<std::string> no_decay;
+  } optimizer;
+  Schedule schedule;
+  struct Parallel {
+    std::string backend;
+    std::string strategy;
+    int64_t dp_replicate = 1;
+    int64_t timeout_seconds = 600;
+  } parallel;
+  struct Precision {
+    std::string param;
+    std::string reduce;
+    std::string output;
+  } precision;
+  struct Checkpoint {
+    std::string dir;
+    int64_t every_steps = 0;
+    int64_t keep = 0;
+    std::string resume;
+    bool takeover = false;
+    double claim_timeout_seconds = 0;
+  } checkpoint;
+  struct Metrics {
+    std::string jsonl;
+    int64_t every_steps = 0;
+  } metrics;
+};
+
+/// Defaults, then the file (empty: none), then the overrides in order; validated.
+/// Errors: ConfigError, one line.
+Json ResolveConfig(const std::string& path, const std::vector<std::string>& overrides);
+
+/// Typed view of a resolved configuration. Precondition: ValidateConfig accepts it.
+TrainConfig ParseConfig(const Json& resolved);
+
+/// Whether a run that goes on after `done` steps (absent: it starts anew) will save a checkpoint of
+/// `step`, if nothing stops it.
+bool WillSave(const TrainConfig& config, std::optional<int64_t> done, int64_t step);
+
+/// Whether `name` matches `pattern`, in which * matches any text, including none.
+bool MatchesPattern(std::string_view name, std::string_view pattern);
+
+}  // namespace fsdprun::worker

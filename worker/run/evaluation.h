@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "worker/data/token_stream.h"
+#include "worker/run/sharded_model.h"
+#include "worker/world/world.h"
+
+namespace fsdprun::worker {
+
+struct EvaluationOptions {
+  int64_t seq_len = 0;
+  int64_t batch_size = 0;
+  /// Per rank; 0: the whole stream.
+  int64_t batches = 0;
+  /// Forwards from one look at the request to stop to the next; the same on all ranks.
+  int64_t forwards_per_poll = 1;
+  /// Whether this rank was asked to stop.
+  std::function<bool()> is_stop_requested;
+};
+
+/// Mean loss over the first windows of `stream`: micro batch b on rank r takes windows
+/// (b * batch_size + j) * world + r, so every evaluation uses the same windows. Windows
+/// past the end of the stream have weight 0, so the mean is over distinct windows.
+/// Collective.
+/// Returns nullopt if some rank was asked to stop: all ranks then leave after the same forward.
+std::optional<double> Evaluate(const World& world, ShardedModel& model, const TokenStream& stream,
+                               const EvaluationOptions& options);
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,85 @@
+#include "worker/run/inputs.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint/error.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/metrics/metrics.h"
+#include "worker/run/refuse_for_good.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
+
+std::shared_ptr<const TokenStream> OpenStream(const char* key,
+                                              const std::vector<std::string>& paths,
+                                              int64_t seq_len) {
+  auto stream = std::make_shared<const TokenStream>(paths);
+  if (stream->window_count(seq_len) == 0) {
+    throw ConfigError(std::string(key) + ": the text has " + std::to_string(stream->size()) +
+                      " bytes, one window needs data.seq_len + 1 = " + std::to_string(seq_len + 1) +
+                      "; give more text or a shorter data.seq_len");
+  }
+  return stream;
+}
+
+void CheckModel(const TrainConfig& config, const LlamaConfig& llama) {
+  if (llama.vocab_size < kByteTokens) {
+    throw ConfigError(config.model.config + ": vocab_size = " + std::to_string(llama.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+  if (config.data.seq_len > llama.max_position_embeddings) {
+    throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
+                      ": expected at most the model's max_position_embeddings = " +
+                      std::to_string(llama.max_position_embeddings));
+  }
+}
+
+void CheckStepTokens(const TrainConfig& config, int64_t world_size) {
+  int64_t step_tokens = config.data.seq_len;
+  for (const int64_t factor :
+       {config.train.micro_batch_size, config.train.grad_accumulation, world_size}) {
+    if (step_tokens > kMaxStepTokens / factor) {
+      throw ConfigError(
+          "configuration: train.micro_batch_size * train.grad_accumulation * data.seq_len * ranks: "
+          "expected at most 2^40 tokens per step");
+    }
+    step_tokens *= factor;
+  }
+}
+
+void CheckOutputs(const TrainConfig& config) {
+  RefuseForGood<MetricsError>([&] { MetricsLog::CheckWritable(config.metrics.jsonl); });
+  if (!config.checkpoint.dir.empty()) {
+    RefuseForGood<checkpoint::CheckpointError>(
+        [&] { checkpoint::CheckWritable(config.checkpoint.dir); });
+  }
+}
+
+}  // namespace
+
+RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment) {
+  RunInputs inputs{resolved, ParseConfig(resolved), {}, nullptr, nullptr};
+  const TrainConfig& config = inputs.config;
+  inputs.llama = ReadLlamaConfig(config.model.config);
+  CheckModel(config, inputs.llama);
+  CheckStepTokens(config, environment.world_size);
+  if (config.train.eval_every > 0 && config.data.valid.empty()) {
+    throw ConfigError(
+        "configuration: data.valid = []: expected at least one path, because "
+        "train.eval_every is not 0");
+  }
+  if (environment.rank == 0) {
+    CheckOutputs(config);
+  }
+  inputs.train = OpenStream("data.train", config.data.train, config.data.seq_len);
+  if (config.train.eval_every > 0) {
+    inputs.valid = OpenStream("data.valid", config.data.valid, config.data.seq_len);
+  }
+  return inputs;
+}
+
+}  // namespace fsdprun::worker

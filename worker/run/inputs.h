@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "formats/json/strict_json.h"
+#include "worker/config/config.h"
+#include "worker/contract/worker_environment.h"
+#include "worker/data/token_stream.h"
+#include "worker/models/llama_config.h"
+
+namespace fsdprun::worker {
+
+/// What a run is given: read and checked by each rank alone, before the ranks meet.
+struct RunInputs {
+  Json resolved;
+  TrainConfig config;
+  LlamaConfig llama;
+  std::shared_ptr<const TokenStream> train;
+  /// Null if nothing is evaluated.
+  std::shared_ptr<const TokenStream> valid;
+};
+
+/// Reads what `resolved` names, and checks that it fits together and that rank 0 can write where it
+/// will. Errors: ConfigError; as ReadLlamaConfig's and TokenStream's.
+RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment);
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/data/token_stream.h"
+#include "worker/run/batches.h"
+#include "worker/run/launch.h"
+#include "worker/run/run_context.h"
+#include "worker/run/run_state.h"
+#include "worker/run/training_state.h"
+
+namespace fsdprun::worker {
+
+/// Brings a run to where it goes on: to a checkpoint, or to its beginning. Thread: one.
+class Resumer {
+ public:
+  /// All references outlive this object. `state` has the model, the optimizer and the records of
+  /// this start.
+  Resumer(const RunContext& context, checkpoint::Group group, LaunchIdentity identity,
+          const TrainBatches& batches, RunState& state);
+
+  /// Loads what checkpoint.resume and the launch's own checkpoints say, or fills new weights.
+  /// Collective; may be called again if there is something newer. Returns the step that was loaded,
+  /// nullopt for a new run. Errors: ConfigError if a restart would fail again, such as for another
+  /// model; checkpoint::CheckpointError.
+  std::optional<int64_t> Resume();
+
+  /// Whether a stop has interrupted the evaluation that the loaded step asks for.
+  bool owes_evaluation() const { return owes_evaluation_; }
+
+ private:
+  std::optional<checkpoint::Candidate> FindCandidate() const;
+  std::optional<checkpoint::Candidate> FindNamed() const;
+  void Load(const checkpoint::Candidate& candidate);
+  void StartAnew();
+  /// Errors: ConfigError for another model, unless model.on_change allows it.
+  void TellChanges(const TrainingState& training, const std::string& param_groups_json) const;
+  DataCursor ResumedCursor(const TrainingState& training) const;
+
+  RunContext context_;
+  checkpoint::Group group_;
+  LaunchIdentity identity_;
+  const TrainBatches& batches_;
+  RunState& state_;
+  std::optional<int64_t> loaded_step_;
+  bool owes_evaluation_ = false;
+};
+
+}  // namespace fsdprun::worker

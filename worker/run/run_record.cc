@@ -1,0 +1,82 @@
+#include "worker/run/run_record.h"
+
+#include <set>
+#include <string_view>
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr char kModelField[] = "model";
+constexpr char kSettingsField[] = "settings";
+
+// Those of a group of the optimizer are compared for each parameter (DescribeChangedGroups), those
+// of the data with the position in it (CompareData).
+constexpr const char* kSettings[] = {
+    "train.max_grad_norm",   "optimizer.lr",    "schedule.kind",    "schedule.warmup_steps",
+    "schedule.min_lr_ratio", "precision.param", "precision.reduce", "precision.output"};
+
+/// The product of what a user may change for another, such as ranks for accumulation.
+constexpr char kStepWindows[] = "the number of windows in an optimizer step";
+
+const Json& At(const Json& resolved, std::string_view key) {
+  const size_t dot = key.find('.');
+  return resolved.at(std::string(key.substr(0, dot))).at(std::string(key.substr(dot + 1)));
+}
+
+/// "PREFIXkey was X at the checkpoint and is Y now", for what both have.
+void Compare(const Json& before, const Json& now, const std::string& prefix,
+             const std::set<std::string>& may_differ, bool is_model,
+             std::vector<RunChange>& changes) {
+  for (const auto& [key, value] : now.items()) {
+    if (before.contains(key) && before.at(key) != value && !may_differ.contains(key)) {
+      changes.push_back({prefix + key + " was " + Excerpt(before.at(key)) +
+                             " at the checkpoint and is " + Excerpt(value) + " now",
+                         is_model});
+    }
+  }
+}
+
+}  // namespace
+
+RunRecord RecordRun(const LlamaConfig& llama, const Json& resolved, int64_t world_size) {
+  RunRecord record{DescribeLlama(llama), Json::object()};
+  for (const char* key : kSettings) {
+    record.settings[key] = At(resolved, key);
+  }
+  // A constant rate does not depend on it.
+  if (At(resolved, "schedule.kind") != "constant") {
+    record.settings["train.steps"] = At(resolved, "train.steps");
+  }
+  record.settings[kStepWindows] = At(resolved, "train.micro_batch_size").get<int64_t>() *
+                                  At(resolved, "train.grad_accumulation").get<int64_t>() *
+                                  world_size;
+  return record;
+}
+
+void FormatRunRecord(const RunRecord& record, Json& state) {
+  state[kModelField] = record.model;
+  state[kSettingsField] = record.settings;
+}
+
+bool HasRunRecord(const Json& state) {
+  return state.is_object() && state.contains(kModelField) && state.contains(kSettingsField);
+}
+
+RunRecord ParseRunRecord(const Json& state) {
+  for (const char* field : {kModelField, kSettingsField}) {
+    if (!state.at(field).is_object()) {
+      throw ConfigError(std::string("training state: ") + field + ": expected an object");
+    }
+  }
+  return {state.at(kModelField), state.at(kSettingsField)};
+}
+
+std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now) {
+  std::vector<RunChange> changes;
+  Compare(before.model, now.model, "the model's ", {"initializer_range", "max_position_embeddings"},
+          /*is_model=*/true, changes);
+  Compare(before.settings, now.settings, "", {}, /*is_model=*/false, changes);
+  return changes;
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,88 @@
+#include "worker/run/run_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "worker/run/optimizer_groups.h"
+#include "worker/run/random_state.h"
+#include "worker/run/training_state.h"
+
+namespace fsdprun::worker {
+namespace {
+
+void Append(std::vector<fsdp::LocalShard>& to, std::vector<fsdp::LocalShard> slices,
+            const std::string& prefix, const std::string& suffix) {
+  for (fsdp::LocalShard& slice : slices) {
+    slice.fqn = prefix + slice.fqn + suffix;
+    to.push_back(std::move(slice));
+  }
+}
+
+}  // namespace
+
+at::Tensor CaptureSteps(const fsdp::AdamW& optimizer) {
+  const std::vector<int64_t> counts = optimizer.parameter_steps();
+  return at::tensor(at::ArrayRef<int64_t>(counts)).to(at::kFloat);
+}
+
+void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer) {
+  constexpr float kMax = 1e15F;
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < steps.numel(); ++i) {
+    const float count = steps[i].item<float>();
+    if (!(count >= 0 && count <= kMax && std::floor(count) == count)) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%g", double{count});
+      throw checkpoint::MismatchError(std::string("its optimizer has done ") + text + " steps");
+    }
+    counts.push_back(static_cast<int64_t>(count));
+  }
+  try {
+    optimizer.set_parameter_steps(counts);
+  } catch (const c10::Error& error) {
+    throw checkpoint::MismatchError(error.what_without_backtrace());
+  }
+}
+
+checkpoint::State WeightTensors(const ShardedModel& model) {
+  checkpoint::State state;
+  Append(state.tensors, model.root.sharded_parameters(), "model.", "");
+  return state;
+}
+
+checkpoint::State CheckpointTensors(const ShardedModel& model, const fsdp::AdamW& optimizer,
+                                    const at::Tensor& steps) {
+  checkpoint::State state = WeightTensors(model);
+  Append(state.tensors, optimizer.exp_avg(), "optim.state.", ".exp_avg");
+  Append(state.tensors, optimizer.exp_avg_sq(), "optim.state.", ".exp_avg_sq");
+  int64_t index = 0;
+  for (const fsdp::LocalShard& parameter : model.root.sharded_parameters()) {
+    fsdp::LocalShard step;
+    step.fqn = "optim.state." + parameter.fqn + ".step";
+    step.boxes = {fsdp::Box{}};
+    step.local = steps.narrow(0, index++, 1);
+    state.tensors.push_back(std::move(step));
+  }
+  return state;
+}
+
+checkpoint::State Capture(const RunState& state, const TrainConfig& config) {
+  checkpoint::State captured =
+      CheckpointTensors(state.model, *state.optimizer, CaptureSteps(*state.optimizer));
+  const int64_t last = std::max<int64_t>(0, state.step - 1);
+  const double lr = config.optimizer.lr * config.schedule.Factor(last);
+  captured.param_groups_json = FormatParamGroups(state.model.root, config.optimizer, lr);
+  captured.training_state_json =
+      FormatTrainingState({state.step, state.tokens, state.cursor, state.windows, CaptureRng(),
+                           state.data, state.evaluated_step, state.record});
+  captured.tokens = state.tokens;
+  captured.run = state.run;
+  return captured;
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,98 @@
+#include "worker/run/sharded_model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <fsdp/activation_checkpoint.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/weights/load_weights.h"
+
+namespace fsdprun::worker {
+namespace {
+
+at::ScalarType DtypeNamed(const std::string& name) {
+  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+/// An unset dtype avoids a no-op cast in the runtime.
+std::optional<at::ScalarType> UnlessFloat32(const std::string& name) {
+  return name == "float32" ? std::nullopt : std::optional(DtypeNamed(name));
+}
+
+fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool is_root) {
+  fsdp::MixedPrecisionPolicy policy;
+  policy.param_dtype = UnlessFloat32(precision.param);
+  const bool is_mixed = precision.param != "float32" || precision.reduce != "float32";
+  if (is_mixed) {
+    policy.reduce_dtype = DtypeNamed(precision.reduce);
+  }
+  if (is_root && precision.output != precision.param) {
+    policy.output_dtype = DtypeNamed(precision.output);
+  }
+  return policy;
+}
+
+}  // namespace
+
+ShardedModel ShardModel(const TrainConfig& config, const LlamaConfig& llama, const World& world) {
+  fsdp::FullyShardOptions blocks;
+  blocks.mesh = world.mesh;
+  blocks.reshard_after_forward = config.parallel.strategy == "full_shard";
+  blocks.mp_policy = Policy(config.precision, /*is_root=*/false);
+  fsdp::FullyShardOptions root = blocks;
+  root.reshard_after_forward = false;
+  root.mp_policy = Policy(config.precision, /*is_root=*/true);
+
+  ShardedModel model;
+  model.module = fsdp::Unit<Llama>(
+      std::make_shared<Llama>(llama, ParameterFactory{world.device, /*is_unmaterialized=*/true}));
+  model.root = model.module->Shard(blocks, root);
+  return model;
+}
+
+void FillWeights(const TrainConfig& config, ShardedModel& model) {
+  const LlamaConfig& llama = model.module->config();
+  if (config.model.weights != "none") {
+    LoadWeights(config.model.weights, model.root.sharded_parameters(), llama.tie_word_embeddings);
+    return;
+  }
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(config.model.seed);
+  model.root.init_parameters([&](const std::string& fqn, at::Tensor full) {
+    // Always generated on the CPU, so that a seed gives the same model on every device.
+    const at::Tensor drawn = full.is_cpu() ? full : at::empty_like(full, at::kCPU);
+    InitLlamaParameter(llama, fqn, drawn, generator);
+    if (!full.is_cpu()) {
+      full.copy_(drawn);
+    }
+  });
+}
+
+bool HasFiniteWeights(const ShardedModel& model, const World& world) {
+  const at::NoGradGuard no_grad;
+  at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kFloat).device(world.device));
+  for (const fsdp::LocalShard& slice : model.root.sharded_parameters()) {
+    if (slice.local.numel() > 0) {
+      largest = at::maximum(largest, at::linalg_vector_norm(slice.local, INFINITY).to(at::kFloat));
+    }
+  }
+  const at::Tensor bad_count = at::isfinite(largest).logical_not().to(at::kFloat);
+  world.group->all_reduce(bad_count, fsdp::ReduceOp::kSum, fsdp::Lane::kReduce)->wait();
+  return bad_count.item<float>() == 0;
+}
+
+void CheckpointActivations(ShardedModel& model) {
+  model.module->SetBlockCall([](const fsdp::Unit<LlamaBlock>& block, const at::Tensor& x,
+                                const at::Tensor& cos, const at::Tensor& sin) {
+    return fsdp::activation_checkpoint(
+        [block](const at::Tensor& x_again, const at::Tensor& cos_again,
+                const at::Tensor& sin_again) { return block(x_again, cos_again, sin_again); },
+        x, cos, sin);
+  });
+}
+
+}  // namespace fsdprun::worker

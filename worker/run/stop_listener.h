@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "worker/contract/control_channel.h"
+#include "worker/run/stop_plan.h"
+
+namespace fsdprun::worker {
+
+// Note [Stopping in the middle]
+// A request to stop reaches the ranks at different times, and a forward or a step that one rank
+// leaves blocks the others. So all ranks vote, while they compute: in an evaluation, in a step of
+// several forwards, after a save. A step is finished if it and a checkpoint fit into the grace;
+// otherwise its gradients are dropped, and the checkpoint is of the step before. An evaluation is
+// dropped in any case, and done by the run that continues. A save is the work kept: it goes on
+// until the grace is nearly over.
+
+/// What a rank answers when all are asked whether to stop; see Vote.
+enum StopAnswer { kGoOn = 0, kStop = 1, kAbandonStep = 2 };
+
+/// Hears of requests to stop, from signals and the agent, and says what still fits into the grace.
+/// Of this rank only. Thread: one.
+class StopListener {
+ public:
+  /// `channel` outlives this object.
+  explicit StopListener(ControlChannel& channel) : channel_(channel) {}
+
+  bool IsRequested();
+  /// kStop or kGoOn.
+  StopAnswer Answer() { return IsRequested() ? kStop : kGoOn; }
+  /// Whether a step of which `done` of `forwards` took `seconds` no longer fits into the grace.
+  bool MustAbandonStep(int64_t done, int64_t forwards, double seconds);
+  bool MustGiveUpSave();
+
+  /// What it plans with: the times of steps and saves.
+  StopPlan& plan() { return plan_; }
+
+ private:
+  ControlChannel& channel_;
+  StopPlan plan_;
+};
+
+}  // namespace fsdprun::worker

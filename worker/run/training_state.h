@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "worker/data/sample_order.h"
+#include "worker/run/data_record.h"
+#include "worker/run/run_record.h"
+
+namespace fsdprun::worker {
+
+/// What a checkpoint says beside its tensors, so that a run resumes exactly: `train.state`. The
+/// learning rate follows from the step.
+struct TrainingState {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  DataCursor cursor;
+  /// Windows of the training data when the state was written.
+  int64_t windows = 0;
+  /// State of torch's default CPU generator, hexadecimal.
+  std::string rng;
+  /// The data that the cursor is a position in; absent in checkpoints of older versions.
+  std::optional<DataRecord> data{};
+  /// The last step after which the model was evaluated, -1: none; absent as above.
+  std::optional<int64_t> evaluated_step{};
+  /// What was trained and how; absent as above.
+  std::optional<RunRecord> run{};
+};
+
+std::string FormatTrainingState(const TrainingState& state);
+/// Errors: std::runtime_error naming what is missing or impossible.
+TrainingState ParseTrainingState(const std::string& text);
+
+}  // namespace fsdprun::worker

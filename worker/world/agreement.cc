@@ -1,0 +1,198 @@
+#include "worker/world/agreement.h"
+
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "formats/checkpoint/commit.h"
+#include "formats/checkpoint/file_system.h"
+#include "proto/release.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/data/stream_digest.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr size_t kMaxNamedKeys = 5;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "unknown host";
+}
+
+/// A word that has a meaning of its own stays; of a path only counts that it is one.
+Json WithoutPath(const Json& value) {
+  const bool is_word = value == "" || value == "none" || value == "auto";
+  return is_word ? value : Json("a path");
+}
+
+void AddConfig(const Json& resolved, Json& facts) {
+  for (const auto& [section, keys] : resolved.items()) {
+    for (const auto& [name, value] : keys.items()) {
+      const std::string key = section + "." + name;
+      if (key == "model.weights" || key == "checkpoint.dir" || key == "checkpoint.resume") {
+        facts[key] = WithoutPath(value);
+      } else if (key != "model.config" && key != "data.train" && key != "data.valid" &&
+                 key != "metrics.jsonl") {
+        facts[key] = value;
+      }
+    }
+  }
+}
+
+void AddModel(const LlamaConfig& llama, Json& facts) {
+  const Json description = DescribeLlama(llama);
+  for (const auto& [key, value] : description.items()) {
+    facts["the model's " + key] = value;
+  }
+}
+
+void AddFiles(const std::string& what, const TokenStream& stream, Json& facts) {
+  facts["the size of " + what] = stream.size();
+  facts["the digest of " + what] = SampledDigest(stream, stream.size());
+}
+
+void AddWeights(const std::string& path, Json& facts) {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+    if (entry.path().extension() == ".safetensors" && entry.is_regular_file(ignored)) {
+      files.push_back(entry.path().string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  AddFiles("model.weights", TokenStream(files), facts);
+}
+
+std::string Encode(const RankInput& input) { return Json{input.host, input.facts}.dump(); }
+
+RankInput Decode(const std::string& text) {
+  const Json value = Json::parse(text);
+  return {value.at(0).get<std::string>(), value.at(1)};
+}
+
+std::string Described(size_t rank, const RankInput& input) {
+  return "rank " + std::to_string(rank) + " (" + input.host + ")";
+}
+
+/// A missing value is null.
+Json ValueOf(const RankInput& input, const std::string& key) {
+  return input.facts.contains(key) ? input.facts.at(key) : Json(nullptr);
+}
+
+/// Keys whose values differ, in the order of the first.
+std::vector<std::string> DifferentKeys(const RankInput& first, const RankInput& second) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : first.facts.items()) {
+    if (ValueOf(second, key) != value) {
+      keys.push_back(key);
+    }
+  }
+  for (const auto& [key, value] : second.facts.items()) {
+    if (!first.facts.contains(key)) {
+      keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+std::string NameRest(const std::vector<std::string>& keys) {
+  std::string text;
+  for (size_t i = 1; i < std::min(keys.size(), kMaxNamedKeys); ++i) {
+    text += (i == 1 ? "; also different: " : ", ") + keys[i];
+  }
+  return keys.size() > kMaxNamedKeys ? text + " and others" : text;
+}
+
+/// The path of a new file, or nothing.
+std::string WriteProbe(checkpoint::FileSystem& file_system, const std::string& dir) {
+  const std::string name = checkpoint::ProbeName();
+  checkpoint::FileDescriptor file;
+  return file_system.Create(dir + "/" + name, file) == 0 ? name : "";
+}
+
+bool Sees(const std::string& path) {
+  try {
+    return checkpoint::FileExists(path);
+  } catch (const checkpoint::CheckpointError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+RankInput DescribeInput(const Json& resolved, const LlamaConfig& llama, const TokenStream& train,
+                        const TokenStream* valid) {
+  RankInput input;
+  input.host = HostName();
+  input.facts["the version of fsdp-train"] = kRelease;
+  input.facts["the version of LibTorch"] = TORCH_VERSION;
+  AddConfig(resolved, input.facts);
+  AddModel(llama, input.facts);
+  const std::string weights = resolved.at("model").at("weights");
+  if (weights != "none") {
+    AddWeights(weights, input.facts);
+  }
+  AddFiles("data.train", train, input.facts);
+  if (valid != nullptr) {
+    AddFiles("data.valid", *valid, input.facts);
+  }
+  return input;
+}
+
+std::optional<std::string> DescribeDisagreement(const std::vector<RankInput>& inputs) {
+  const auto other = std::find_if(inputs.begin(), inputs.end(), [&](const RankInput& input) {
+    return !DifferentKeys(inputs.front(), input).empty();
+  });
+  if (other == inputs.end()) {
+    return std::nullopt;
+  }
+  const std::vector<std::string> keys = DifferentKeys(inputs.front(), *other);
+  return Described(static_cast<size_t>(other - inputs.begin()), *other) + ": " + keys.front() +
+         " is " + Excerpt(ValueOf(*other, keys.front())) + ", rank 0 has " +
+         Excerpt(ValueOf(inputs.front(), keys.front())) + NameRest(keys) +
+         "; start all nodes with the same program, configuration, model and data";
+}
+
+void RequireAgreement(const RankInput& mine, const checkpoint::Group& group) {
+  std::vector<RankInput> inputs;
+  for (const std::string& text : checkpoint::GatherTexts(group, Encode(mine))) {
+    inputs.push_back(Decode(text));
+  }
+  if (const auto disagreement = DescribeDisagreement(inputs)) {
+    throw DisagreementError(*disagreement);
+  }
+}
+
+void RequireSharedDirectory(const std::string& dir, const checkpoint::Group& group) {
+  if (group.collectives->size() == 1) {
+    return;
+  }
+  checkpoint::FileSystem file_system;
+  const bool is_rank0 = group.collectives->rank() == 0;
+  const std::string name =
+      checkpoint::BroadcastText(group, is_rank0 ? WriteProbe(file_system, dir) : std::string());
+  if (name.empty()) {
+    return;
+  }
+  const RankInput mine{HostName(), {{"dir", dir}, {"sees", Sees(dir + "/" + name)}}};
+  const std::vector<std::string> texts = checkpoint::GatherTexts(group, Encode(mine));
+  if (is_rank0) {
+    file_system.RemoveTree(dir + "/" + name);
+  }
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    const RankInput input = Decode(texts[rank]);
+    if (!input.facts.at("sees").get<bool>()) {
+      throw DisagreementError("checkpoint.dir is not shared: " + Described(rank, input) +
+                              " does not see in its " + input.facts.at("dir").get<std::string>() +
+                              " the file that " + Described(0, Decode(texts[0])) +
+                              " has just written into its " +
+                              Decode(texts[0]).facts.at("dir").get<std::string>() +
+                              "; all nodes must mount one file system there, such as NFS");
+    }
+  }
+}
+
+}  // namespace fsdprun::worker
