@@ -84,7 +84,7 @@ class Saver {
   /// May wait for claim_timeout, which rank 0 tells. Errors: the directory cannot be made or
   /// written; a newer generation of this job has claimed it; ClaimHeldError if another launch uses
   /// it.
-  explicit Saver(SaverOptions options);
+  explicit Saver(const SaverOptions& options);
   /// Does not release the claim: what ends with an error may be started again by its launcher.
   ~Saver();
   Saver(const Saver&) = delete;

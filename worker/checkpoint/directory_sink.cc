@@ -1,0 +1,87 @@
+#include "worker/checkpoint/directory_sink.h"
+
+#include <utility>
+
+#include "formats/checkpoint/file_system.h"
+#include "formats/checkpoint/step_list.h"
+
+namespace fsdprun::checkpoint {
+
+DirectorySink::DirectorySink(const SaverOptions& options, std::shared_ptr<StepList> steps,
+                             Warn warn)
+    : dir_(options.dir),
+      keep_(options.keep),
+      claim_timeout_(options.claim_timeout),
+      takes_over_(options.takes_over),
+      file_system_(options.file_system ? options.file_system : std::make_shared<FileSystem>()),
+      steps_(std::move(steps)),
+      warn_(std::move(warn)),
+      claim_(MakeClaim(options.job_id, options.generation, options.claim_timeout)) {}
+
+std::string DirectorySink::Acquire() {
+  FileDescriptor file =
+      AcquireClaim(*file_system_, dir_, {claim_, claim_timeout_, takes_over_}, warn_);
+  pulse_.emplace(file_system_, std::move(file), PulseInterval(claim_timeout_));
+  return claim_.id;
+}
+
+void DirectorySink::Prepare(int64_t step, const std::string& run) {
+  CheckHeld();  // before the bytes are written
+  CleanUpUnsynced();
+  CheckReplaceable(dir_ + "/" + StepName(step), RunOf(run));
+  const std::string path = TemporaryPath(step);
+  CheckIo(RemoveAttempt(*file_system_, dir_, step, claim_), "remove", path);
+  CheckIo(file_system_->MakeDirectory(path), "make the directory", path);
+}
+
+ManifestFile DirectorySink::Write(int64_t step, int64_t rank,
+                                  const std::vector<BlobToWrite>& blobs) {
+  return WriteRankFile(*file_system_, TemporaryPath(step), rank, blobs);
+}
+
+std::string DirectorySink::Publish(Manifest manifest, const DcpMetadata& metadata) {
+  manifest.generation = claim_.generation;
+  manifest.job_id = claim_.job_id;
+  manifest.run = RunOf(manifest.run);
+  try {
+    return checkpoint::Publish(*file_system_, dir_, claim_, EncodeDcpMetadata(metadata),
+                               std::move(manifest), *steps_, warn_);
+  } catch (const UnsyncedPublication&) {
+    is_unsynced_ = true;
+    throw;
+  }
+}
+
+void DirectorySink::Discard(int64_t step) {
+  if (!is_unsynced_) {  // else it is the checkpoint that was replaced
+    RemoveAttempt(*file_system_, dir_, step, claim_);
+  }
+}
+
+void DirectorySink::Prune(const std::string& run, const std::string& published) {
+  checkpoint::Prune(*file_system_, dir_, claim_, {keep_, RunOf(run)}, published, *steps_, warn_);
+}
+
+void DirectorySink::CleanUpUnsynced() {
+  if (is_unsynced_) {
+    CleanUp(*file_system_, dir_, claim_, warn_);
+    is_unsynced_ = false;
+  }
+}
+
+bool DirectorySink::IsReplaced() const {
+  try {
+    const std::optional<ClaimSight> current = LookAtClaim(dir_);
+    return current && current->claim.id != claim_.id;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+void DirectorySink::Release() {
+  if (pulse_) {
+    pulse_->Release();
+  }
+}
+
+}  // namespace fsdprun::checkpoint
