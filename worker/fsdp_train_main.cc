@@ -40,7 +40,7 @@ int SampleCommand(const CommandLine& line, const WorkerEnvironment& environment)
     }
   };
   // The model is sharded over all ranks of the job, and every rank samples the same bytes.
-  Sample(ParseConfig(ResolveConfig(line.config, line.overrides)), line.sample, write);
+  Sample(line, write);
   write("\n");
   return contract::kExitOk;
 }

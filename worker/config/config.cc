@@ -48,6 +48,28 @@ Json ResolveConfig(const std::string& path, const std::vector<std::string>& over
   return config;
 }
 
+Json ResolveConfigForUse(const Json& trained, const std::string& source,
+                         const std::vector<std::string>& overrides) {
+  Json config = DefaultConfig();
+  config["model"]["config"] = kModelOfCheckpoint;
+  config["data"]["train"] = Json::array({kModelOfCheckpoint});
+  const auto take = [&](const char* section, const std::vector<const char*>& keys) {
+    for (const char* key : keys) {
+      if (trained.contains(section) && trained.at(section).is_object() &&
+          trained.at(section).contains(key)) {
+        MergeConfig(config, {{section, {{key, trained.at(section).at(key)}}}}, source);
+      }
+    }
+  };
+  take("data", {"seq_len"});
+  take("precision", {"param", "reduce", "output"});
+  for (const std::string& assignment : overrides) {
+    ApplyOverride(config, assignment);
+  }
+  ValidateConfig(config);
+  return config;
+}
+
 TrainConfig ParseConfig(const Json& resolved) {
   TrainConfig config;
   ParseModelAndData(resolved, config);

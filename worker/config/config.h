@@ -75,6 +75,15 @@ struct TrainConfig {
 /// Errors: ConfigError, one line.
 Json ResolveConfig(const std::string& path, const std::vector<std::string>& overrides);
 
+/// The value of model.config and data.train where no files are named.
+inline constexpr char kModelOfCheckpoint[] = "as the checkpoint says";
+
+/// Of who uses a model that was trained with `trained`: the defaults, then what of it has to do
+/// with the use (data.seq_len, precision), then the overrides; validated. How a model was sharded
+/// says nothing about how it is used. `source` names `trained` in errors. Errors: as above.
+Json ResolveConfigForUse(const Json& trained, const std::string& source,
+                         const std::vector<std::string>& overrides);
+
 /// Typed view of a resolved configuration. Precondition: ValidateConfig accepts it.
 TrainConfig ParseConfig(const Json& resolved);
 

@@ -249,12 +249,17 @@ LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source) {
   return config;
 }
 
-LlamaConfig ReadLlamaConfig(const std::string& path) {
+std::filesystem::path ModelConfigPath(const std::string& path) {
   std::filesystem::path file = path;
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     file /= "config.json";
   }
+  return file;
+}
+
+LlamaConfig ReadLlamaConfig(const std::string& path) {
+  const std::filesystem::path file = ModelConfigPath(path);
   return ParseLlamaConfig(ReadStrictJsonFile(file), file.string());
 }
 

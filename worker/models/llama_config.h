@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -44,7 +45,9 @@ struct LlamaConfig {
 /// (another model_type, activation, RoPE type, layers that differ).
 LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source);
 
-/// `path`: an HF model directory or a config.json in one.
+/// `path`: an HF model directory or a config.json in one. Its config.json.
+std::filesystem::path ModelConfigPath(const std::string& path);
+/// As ParseLlamaConfig of that file.
 LlamaConfig ReadLlamaConfig(const std::string& path);
 
 /// Everything in `config`, by the names of config.json; what is not set is null. Two models with

@@ -1,6 +1,7 @@
 #include "worker/run/inputs.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/metrics/metrics.h"
 #include "worker/run/refuse_for_good.h"
+#include "worker/run/run_description.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -62,9 +64,12 @@ void CheckOutputs(const TrainConfig& config) {
 }  // namespace
 
 RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment) {
-  RunInputs inputs{resolved, ParseConfig(resolved), {}, nullptr, nullptr};
+  RunInputs inputs{resolved, ParseConfig(resolved), {}, {}, nullptr, nullptr};
   const TrainConfig& config = inputs.config;
-  inputs.llama = ReadLlamaConfig(config.model.config);
+  const std::filesystem::path model_file = ModelConfigPath(config.model.config);
+  inputs.model_config = ReadStrictJsonFile(model_file);
+  inputs.llama = ParseLlamaConfig(inputs.model_config, model_file.string());
+  CheckDescribable(inputs.model_config, model_file.string());
   CheckModel(config, inputs.llama);
   CheckStepTokens(config, environment.world_size);
   if (config.train.eval_every > 0 && config.data.valid.empty()) {

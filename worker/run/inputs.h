@@ -14,6 +14,8 @@ namespace fsdprun::worker {
 struct RunInputs {
   Json resolved;
   TrainConfig config;
+  /// The model's config.json, and what of it concerns the network.
+  Json model_config;
   LlamaConfig llama;
   std::shared_ptr<const TokenStream> train;
   /// Null if nothing is evaluated.

@@ -79,7 +79,7 @@ checkpoint::State Capture(const RunState& state, const TrainConfig& config) {
   captured.param_groups_json = FormatParamGroups(state.model.root, config.optimizer, lr);
   captured.training_state_json =
       FormatTrainingState({state.step, state.tokens, state.cursor, state.windows, CaptureRng(),
-                           state.data, state.evaluated_step, state.record});
+                           state.data, state.evaluated_step, state.record, state.description});
   captured.tokens = state.tokens;
   captured.run = state.run;
   return captured;

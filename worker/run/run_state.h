@@ -11,6 +11,7 @@
 #include "worker/config/config.h"
 #include "worker/data/sample_order.h"
 #include "worker/run/data_record.h"
+#include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
 #include "worker/run/sharded_model.h"
 
@@ -36,6 +37,7 @@ struct RunState {
   int64_t windows = 0;
   DataRecord data;
   RunRecord record;
+  RunDescription description;
 };
 
 /// All of `state`, and of torch's random numbers, as a checkpoint; its tensors are views of what is

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "worker/config/config.h"
 #include "worker/data/token_stream.h"
+#include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
 #include "worker/run/run_state.h"
 #include "worker/world/world.h"
@@ -27,9 +31,7 @@ int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& 
 }
 
 /// Samples of another model than the one that was trained would look like a bad training.
-void WarnOfAnotherModel(const std::string& training_state, const LlamaConfig& llama,
-                        bool is_first) {
-  const Json saved = ParseStrictJson(training_state, "training state");
+void WarnOfAnotherModel(const Json& saved, const LlamaConfig& llama, bool is_first) {
   if (!is_first || !HasRunRecord(saved)) {
     return;
   }
@@ -39,36 +41,95 @@ void WarnOfAnotherModel(const std::string& training_state, const LlamaConfig& ll
   }
 }
 
+/// The checkpoint's `train.state`; an empty object if it has none.
+Json ReadTrainingState(const checkpoint::Candidate& candidate, const checkpoint::Group& group) {
+  checkpoint::State state;
+  checkpoint::LoadOptions options;
+  options.weights_only = true;
+  checkpoint::Load(candidate, state, group, options);
+  return ParseStrictJson(state.training_state_json, "training state");
+}
+
+/// What is sampled, and how.
+struct Plan {
+  TrainConfig config;
+  LlamaConfig llama;
+};
+
+Plan CheckedPlan(const Json& resolved, const Json* model_config, const std::string& source) {
+  Plan plan{ParseConfig(resolved), {}};
+  plan.llama = model_config == nullptr ? ReadLlamaConfig(plan.config.model.config)
+                                       : ParseLlamaConfig(*model_config, source);
+  if (plan.llama.vocab_size < kByteTokens) {
+    throw ConfigError(source + ": vocab_size = " + std::to_string(plan.llama.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+  return plan;
+}
+
+/// By the configuration that was given.
+std::optional<Plan> PlanOfConfig(const CommandLine& line) {
+  if (line.config.empty()) {
+    return std::nullopt;
+  }
+  const Json resolved = ResolveConfig(line.config, line.overrides);
+  return CheckedPlan(resolved, nullptr, resolved.at("model").at("config"));
+}
+
+/// By what the checkpoint says of itself.
+Plan PlanOfCheckpoint(const CommandLine& line, const Json& saved, const std::string& path) {
+  const bool is_described = HasRunDescription(saved);
+  const RunDescription description = is_described ? ParseRunDescription(saved) : RunDescription{};
+  const Json resolved = ResolveConfigForUse(description.config, path, line.overrides);
+  const std::string model = resolved.at("model").at("config");
+  if (model != kModelOfCheckpoint) {
+    return CheckedPlan(resolved, nullptr, model);
+  }
+  if (!is_described) {
+    throw ConfigError(path +
+                      " does not say which model it is of, because another program or an older "
+                      "fsdp-train has written it; give --config FILE, or --set model.config=PATH "
+                      "with the model's config.json");
+  }
+  return CheckedPlan(resolved, &description.model_config, path + ": model_config");
+}
+
 struct Sampled {
   World world;
+  TrainConfig config;
   ShardedModel model;
 };
 
-Sampled LoadModel(const TrainConfig& config, const std::string& path) {
-  const LlamaConfig llama = ReadLlamaConfig(config.model.config);
-  if (llama.vocab_size < kByteTokens) {
-    throw ConfigError(config.model.config + ": vocab_size = " + std::to_string(llama.vocab_size) +
-                      ": expected at least 256 for data.tokenizer \"byte\"");
+Sampled LoadModel(const CommandLine& line) {
+  std::optional<Plan> plan = PlanOfConfig(line);
+  // The ranks meet before they look at the checkpoint, by what the command line alone says.
+  const TrainConfig::Parallel parallel =
+      plan ? plan->config.parallel
+           : ParseConfig(ResolveConfigForUse(Json::object(), "", line.overrides)).parallel;
+  Sampled sampled{JoinRanks(parallel), {}, {}};
+  ArrangeRanks(parallel.dp_replicate, sampled.world);
+  const checkpoint::Group group{sampled.world.group, sampled.world.device, nullptr, nullptr};
+  const checkpoint::Candidate candidate = checkpoint::FindAt(line.sample.checkpoint, group);
+  const Json saved = ReadTrainingState(candidate, group);
+  if (!plan) {
+    plan = PlanOfCheckpoint(line, saved, candidate.path);
   }
-  Sampled sampled{JoinRanks(config.parallel), {}};
-  ArrangeRanks(config.parallel.dp_replicate, sampled.world);
-  sampled.model = ShardModel(config, llama, sampled.world);
-  const checkpoint::Group group{sampled.world.group, sampled.world.device, nullptr};
-  const checkpoint::Candidate candidate = checkpoint::FindAt(path, group);
+  WarnOfAnotherModel(saved, plan->llama, sampled.world.rank() == 0);
+  sampled.config = plan->config;
+  sampled.model = ShardModel(plan->config, plan->llama, sampled.world);
   checkpoint::State state = WeightTensors(sampled.model);
   checkpoint::LoadOptions options;
   options.weights_only = true;
   checkpoint::Load(candidate, state, group, options);
-  WarnOfAnotherModel(state.training_state_json, llama, sampled.world.rank() == 0);
   return sampled;
 }
 
 }  // namespace
 
-void Sample(const TrainConfig& config, const SampleRequest& request,
-            const std::function<void(std::string_view)>& write) {
+void Sample(const CommandLine& line, const std::function<void(std::string_view)>& write) {
   const at::NoGradGuard no_grad;
-  Sampled sampled = LoadModel(config, request.checkpoint);
+  const SampleRequest& request = line.sample;
+  Sampled sampled = LoadModel(line);
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(request.seed);
   write(request.prompt);
   std::vector<int64_t> tokens;
@@ -79,7 +140,8 @@ void Sample(const TrainConfig& config, const SampleRequest& request,
     tokens.push_back('\n');
   }
   for (int64_t i = 0; i < request.bytes; ++i) {
-    const auto length = std::min<int64_t>(static_cast<int64_t>(tokens.size()), config.data.seq_len);
+    const auto length =
+        std::min<int64_t>(static_cast<int64_t>(tokens.size()), sampled.config.data.seq_len);
     const at::Tensor context =
         at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - static_cast<size_t>(length)))
             .view({1, length})

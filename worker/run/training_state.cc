@@ -39,6 +39,9 @@ std::string FormatTrainingState(const TrainingState& state) {
   if (state.run) {
     FormatRunRecord(*state.run, document);
   }
+  if (state.description) {
+    FormatRunDescription(*state.description, document);
+  }
   return document.dump();
 }
 
@@ -66,6 +69,9 @@ TrainingState ParseTrainingState(const std::string& text) {
   state.rng = document.at("rng").get<std::string>();
   if (HasRunRecord(document)) {
     state.run = ParseRunRecord(document);
+  }
+  if (HasRunDescription(document)) {
+    state.description = ParseRunDescription(document);
   }
   return state;
 }

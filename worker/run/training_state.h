@@ -6,6 +6,7 @@
 
 #include "worker/data/sample_order.h"
 #include "worker/run/data_record.h"
+#include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
 
 namespace fsdprun::worker {
@@ -24,8 +25,10 @@ struct TrainingState {
   std::optional<DataRecord> data{};
   /// The last step after which the model was evaluated, -1: none; absent as above.
   std::optional<int64_t> evaluated_step{};
-  /// What was trained and how; absent as above.
+  /// What was trained and how, to be compared; absent as above.
   std::optional<RunRecord> run{};
+  /// The same in full, to be built again; absent as above.
+  std::optional<RunDescription> description{};
 };
 
 std::string FormatTrainingState(const TrainingState& state);

@@ -187,6 +187,17 @@ class LogTest(TrainCase):
         self.assertEqual((rc, out), (1, ""))
         self.assertEqual(err, f"fsdp-train: {absent}: no such directory; expected a checkpoint or a directory of them\n")
 
+    def test_sample_needs_nothing_but_a_checkpoint(self):
+        self.train_well(*self.saving(), "data.seq_len=24", "precision.param=bfloat16")
+        sample = ["sample", "--checkpoint", self.checkpoints, "--prompt", "hello", "--bytes", "40"]
+        given = ["--config", self.config, "--set", "data.seq_len=24", "--set", "precision.param=bfloat16"]
+        rc, with_config, err = self.run_job(*sample, *given, binary=TRAIN)
+        self.assertEqual((rc, err), (0, ""))
+        self.assertTrue(with_config.startswith("hello"))
+        for file in (self.config, self.model / "config.json", self.dir / "train.txt"):
+            file.unlink()
+        self.assertEqual(self.run_job(*sample, binary=TRAIN), (0, with_config, ""))
+
     def test_sample_under_a_launcher_prints_once(self):
         self.train_well(*self.saving())
         _, train = self.arguments(ranks=0)

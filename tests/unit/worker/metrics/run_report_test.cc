@@ -112,7 +112,7 @@ TEST_F(RunReportTest, ReplacedProcessLeavesTheFileAlone) {
 }
 
 TEST_F(RunReportTest, FileThatCannotBeWrittenEndsTheRun) {
-  RunReport report(Options("/nowhere/metrics.jsonl"), none_);
+  RunReport report(Options("/dev/null/metrics.jsonl"), none_);
   EXPECT_THROW(report.OpenMetrics(0, {}, is_not_replaced_), MetricsError);
 }
 

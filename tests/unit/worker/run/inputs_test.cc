@@ -39,6 +39,7 @@ class InputsTest : public testing::Test {
 TEST_F(InputsTest, ModelAndTextAreRead) {
   const RunInputs inputs = Read();
   EXPECT_EQ(inputs.llama.vocab_size, 256);
+  EXPECT_EQ(inputs.model_config.at("vocab_size"), 256);
   EXPECT_EQ(inputs.train->window_count(32), 1);
   EXPECT_EQ(inputs.valid, nullptr);
 }
@@ -69,6 +70,17 @@ TEST_F(InputsTest, StepWhoseTokensCannotBeCountedIsRefused) {
   EXPECT_NE(Refusal().find("expected at most 2^40 tokens per step"), std::string::npos);
   resolved_["train"]["grad_accumulation"] = 1;
   EXPECT_THROW(Read(/*rank=*/0, /*world_size=*/2), ConfigError);
+}
+
+TEST_F(InputsTest, ModelConfigThatNoCheckpointCanHoldIsRefused) {
+  Json nested = 1;
+  for (int i = 0; i < 40; ++i) {
+    nested = Json::array({nested});
+  }
+  Json model = Read().model_config;
+  model["comment"] = nested;
+  std::ofstream(directory_ / "config.json") << model.dump();
+  EXPECT_NE(Refusal().find("config.json: nested deeper than 32"), std::string::npos);
 }
 
 TEST_F(InputsTest, OnlyRankZeroLooksAtWhatIsWritten) {

@@ -31,7 +31,7 @@ inline LlamaConfig SmallLlama() {
 
 /// What a run of one rank has when it begins.
 struct SmallRun {
-  explicit SmallRun(int control_fd = -1) : channel(control_fd) {
+  explicit SmallRun(const LlamaConfig& llama = SmallLlama()) {
     Json resolved = DefaultConfig();
     resolved["model"]["config"] = "unused";
     resolved["data"]["train"] = {"unused"};
@@ -39,10 +39,12 @@ struct SmallRun {
     config = ParseConfig(resolved);
     world = JoinRanks(config.parallel);
     ArrangeRanks(config.parallel.dp_replicate, world);
-    state.model = ShardModel(config, SmallLlama(), world);
+    state.model = ShardModel(config, llama, world);
     FillWeights(config, state.model);
     state.optimizer = MakeOptimizer(state.model.root, config.optimizer);
-    state.record = RecordRun(SmallLlama(), resolved, world.size());
+    state.windows = 10;
+    state.data = {.bytes = 100, .digest = "00", .seq_len = config.data.seq_len};
+    state.record = RecordRun(llama, resolved, world.size());
   }
   RunContext context() { return {config, world, channel, vitals, report, stop}; }
   checkpoint::Group group() const { return {world.group, world.device, nullptr, nullptr}; }
@@ -50,7 +52,7 @@ struct SmallRun {
   TrainConfig config;
   World world;
   RunState state;
-  ControlChannel channel;
+  ControlChannel channel{-1};
   Vitals vitals{nullptr, [] { return std::chrono::nanoseconds(0); }};
   RunReport report{{.view = ProgressView::kPlain, .is_first_rank = true}, channel};
   StopListener stop{channel};

@@ -53,6 +53,28 @@ TEST(TrainingStateTest, WhatIsImpossibleIsNamed) {
   EXPECT_NE(Refusal("{").find("not valid JSON"), std::string::npos);
 }
 
+TEST(TrainingStateTest, DescriptionComesBackAsItWas) {
+  EXPECT_FALSE(ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00ff"})).description);
+  TrainingState state{1, 2, {3, 4}, 5, "00ff"};
+  state.description = RunDescription{{{"optimizer", {{"lr", 0.1}}}},
+                                     {{"rope_scaling", nullptr}, {"sizes", {1, 2.5}}}};
+  const TrainingState back = ParseTrainingState(FormatTrainingState(state));
+  ASSERT_TRUE(back.description);
+  EXPECT_EQ(back.description->config, state.description->config);
+  EXPECT_EQ(back.description->model_config, state.description->model_config);
+}
+
+TEST(TrainingStateTest, DescriptionOfAnotherKindIsRefused) {
+  TrainingState state{1, 2, {3, 4}, 5, "00ff"};
+  state.description = RunDescription{};
+  for (const char* field : {"config", "model_config"}) {
+    auto document = nlohmann::json::parse(FormatTrainingState(state));
+    document[field] = "a text";
+    EXPECT_EQ(Refusal(document.dump()),
+              std::string("training state: ") + field + ": expected an object");
+  }
+}
+
 // A step adds to the tokens, a round to the offset, and the end of an epoch to its number.
 TEST(TrainingStateTest, CountsThatWouldOverflowAreRefused) {
   const int64_t most = int64_t{1} << 53;
