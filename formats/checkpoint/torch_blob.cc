@@ -38,37 +38,7 @@ constexpr PickleGlobal kObjectGlobals[] = {{"collections", "OrderedDict"}};
 
 std::string TensorPickle(DType dtype, const std::vector<int64_t>& sizes) {
   PickleWriter out;
-  out.global("torch._utils", "_rebuild_tensor_v2");
-  out.mark();
-  out.mark();
-  out.string("storage");
-  out.global("torch", InfoOf(dtype).storage);
-  out.string("0");
-  out.string("cpu");
-  out.integer(fsdp::plan::numel_of(sizes));
-  out.tuple();
-  out.persistent_id();
-  out.integer(0);  // storage offset
-  out.mark();
-  for (const int64_t size : sizes) {
-    out.integer(size);
-  }
-  out.tuple();
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t d = sizes.size(); d-- > 1;) {
-    strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
-  }
-  out.mark();
-  for (const int64_t stride : strides) {
-    out.integer(stride);
-  }
-  out.tuple();
-  out.boolean(false);  // requires_grad
-  out.global("collections", "OrderedDict");
-  out.empty_tuple();
-  out.reduce();
-  out.tuple();
-  out.reduce();
+  EmitTensor(out, dtype, sizes, "0");
   return out.finish();
 }
 
@@ -210,6 +180,41 @@ void CheckContiguous(const SavedTensor& tensor, const std::string& what) {
 }
 
 }  // namespace
+
+void EmitTensor(PickleWriter& out, DType dtype, const std::vector<int64_t>& sizes,
+                std::string_view storage) {
+  out.global("torch._utils", "_rebuild_tensor_v2");
+  out.mark();
+  out.mark();
+  out.string("storage");
+  out.global("torch", InfoOf(dtype).storage);
+  out.string(storage);
+  out.string("cpu");
+  out.integer(fsdp::plan::numel_of(sizes));
+  out.tuple();
+  out.persistent_id();
+  out.integer(0);  // storage offset
+  out.mark();
+  for (const int64_t size : sizes) {
+    out.integer(size);
+  }
+  out.tuple();
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) {
+    strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
+  }
+  out.mark();
+  for (const int64_t stride : strides) {
+    out.integer(stride);
+  }
+  out.tuple();
+  out.boolean(false);  // requires_grad
+  out.global("collections", "OrderedDict");
+  out.empty_tuple();
+  out.reduce();
+  out.tuple();
+  out.reduce();
+}
 
 BlobFrame FrameTensor(DType dtype, const std::vector<int64_t>& sizes, uint32_t data_crc32) {
   const int64_t data_bytes = fsdp::plan::numel_of(sizes) * InfoOf(dtype).element_bytes;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/checkpoint/dtype.h"
+#include "fsdp_runtime/archive/pickle_writer.h"
 #include "fsdp_runtime/archive/zip_archive.h"
 
 namespace fsdprun::checkpoint {
@@ -22,6 +23,10 @@ struct BlobFrame {
   std::string prefix;  // its length is a multiple of 64, where data/0 begins
   std::string suffix;
 };
+
+/// Pushes a row-major tensor that is all of the storage "data/<storage>".
+void EmitTensor(fsdp::archive::PickleWriter& out, DType dtype, const std::vector<int64_t>& sizes,
+                std::string_view storage);
 
 /// The largest tensor that one blob takes.
 inline constexpr int64_t kBlobDataBytesMax = (int64_t{1} << 32) - (int64_t{1} << 20);

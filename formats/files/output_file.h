@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace fsdprun {
+
+/// What becomes of a file or folder that already has the name of an output.
+enum class Existing { kRefuse, kReplace };
+
+/// A file of known size that is written at any place, in any order. It lies beside `path` under a
+/// temporary name until Publish(), and is removed if that is not reached. Thread: one. Errors:
+/// fsdp::archive::Error that names path and cause, for a full disk also the bytes needed and free.
+class OutputFile {
+ public:
+  /// Reserves the space. Errors: also if `path` is there and may not be replaced.
+  OutputFile(std::string path, int64_t byte_count, Existing existing);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  void Write(int64_t offset, const void* data, int64_t byte_count);
+  void Write(int64_t offset, std::string_view bytes);
+  /// Makes the content durable, then the name.
+  void Publish();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int64_t byte_count_ = 0;
+  Existing existing_;
+  int fd_ = -1;
+};
+
+/// A whole file from bytes in memory.
+void WriteOutput(const std::string& path, std::string_view bytes, Existing existing);
+
+/// Throws the error of a call on an output. `needed_bytes`: 0 if unknown.
+[[noreturn]] void FailOutput(std::string_view action, const std::string& path, int error,
+                             int64_t needed_bytes);
+
+/// Throws if fewer bytes are free where `path` is to be; does nothing where that cannot be told.
+void CheckFree(const std::string& path, int64_t needed_bytes);
+
+/// Renames; with kRefuse an existing `to` is an error. Then makes the name durable.
+void RenameOutput(const std::string& from, const std::string& to, Existing existing);
+
+/// Makes the names in a folder durable.
+void SyncFolder(const std::string& path);
+
+/// The folder that `path` is in; ".": the present one.
+std::string FolderOf(const std::string& path);
+
+}  // namespace fsdprun
