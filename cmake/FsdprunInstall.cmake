@@ -57,7 +57,9 @@ endfunction()
 function(_fsdprun_write_texts)
   foreach(command fsdprun "fsdprun chaos" fsdp-agent "fsdpctl ps" "fsdpctl status" "fsdpctl top" "fsdpctl events" "fsdpctl logs"
           "fsdpctl stacks" "fsdpctl checkpoint now" "fsdpctl restart" "fsdpctl drain" "fsdpctl scale" "fsdpctl stop"
-          "fsdpctl slurm submit" "fsdpctl slurm grow" "fsdpctl doctor")
+          "fsdpctl slurm submit" "fsdpctl slurm grow" "fsdpctl doctor" "fsdpctl ckpt list"
+          "fsdpctl ckpt inspect" "fsdpctl ckpt verify" "fsdpctl ckpt diff" "fsdpctl ckpt export" "fsdpctl ckpt import"
+          "fsdpctl ckpt convert")
     string(REPLACE " " "-" page ${command})
     separate_arguments(words UNIX_COMMAND ${command})
     _fsdprun_write_text(man/${page}.1 ${CMAKE_INSTALL_MANDIR}/man1 ${words} --man)

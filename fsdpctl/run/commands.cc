@@ -52,6 +52,15 @@ constexpr Command kCommands[] = {
     {"slurm grow", "JOBID --nodes N [options]", "add nodes to a running elastic job", SlurmGrow},
     {"slurm join", "JOBID", "what the batch file of slurm grow runs", SlurmJoin},
     {"doctor", "[options]", "say what here, or between nodes, will hinder a job", Doctor},
+    {"ckpt list", "DIR [options]", "list the checkpoints of a folder", CkptList},
+    {"ckpt inspect", "PATH [options]", "show what is in a checkpoint or a model", CkptInspect},
+    {"ckpt verify", "PATH [options]", "read a checkpoint, and compare its checksums", CkptVerify},
+    {"ckpt diff", "A B [options]", "compare the tensors of two checkpoints or models", CkptDiff},
+    {"ckpt export", "CKPT OUT [options]", "write the weights of a checkpoint for Hugging Face",
+     CkptExport},
+    {"ckpt import", "MODEL OUT [options]", "make a checkpoint of a Hugging Face model", CkptImport},
+    {"ckpt convert", "CKPT OUT --map FILE [options]", "copy a checkpoint under other keys",
+     CkptConvert},
 };
 
 std::string Help() {
@@ -120,7 +129,8 @@ int RunControl(int argc, char** argv, char** environ_pointer) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string first = words.empty() ? "" : words.front();
   // Also `fsdpctl slurm --help`.
-  if (IsHelp(first) || (words.size() == 2 && first == "slurm" && IsHelp(words.back()))) {
+  if (IsHelp(first) ||
+      (words.size() == 2 && (first == "slurm" || first == "ckpt") && IsHelp(words.back()))) {
     std::fputs(Help().c_str(), stdout);
     return 0;
   }

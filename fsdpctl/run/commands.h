@@ -39,5 +39,13 @@ int SlurmGrow(const ControlContext& context);
 int SlurmJoin(const ControlContext& context);
 /// What on this machine, or between nodes, will hinder a job.
 int Doctor(const ControlContext& context);
+// Checkpoints on the disk; nothing that they hold is executed.
+int CkptList(const ControlContext& context);
+int CkptInspect(const ControlContext& context);
+int CkptVerify(const ControlContext& context);
+int CkptDiff(const ControlContext& context);
+int CkptExport(const ControlContext& context);
+int CkptImport(const ControlContext& context);
+int CkptConvert(const ControlContext& context);
 
 }  // namespace fsdprun

@@ -37,5 +37,7 @@ std::vector<OptionSpec> JobCommandOptions(CliProgram program);
 std::vector<OptionSpec> ChaosOptionSpecs();
 /// Of fsdpctl doctor.
 std::vector<OptionSpec> DoctorOptionSpecs();
+/// Of a command fsdpctl ckpt.
+std::vector<OptionSpec> CkptOptionSpecs(CliProgram program);
 
 }  // namespace fsdprun

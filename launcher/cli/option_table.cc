@@ -42,6 +42,9 @@ std::vector<OptionSpec> MakeOptions(CliProgram program) {
   if (program == CliProgram::kDoctor) {
     Append(program, DoctorOptionSpecs(), &all);
   }
+  if (IsCkptCommand(program)) {
+    Append(program, CkptOptionSpecs(program), &all);
+  }
   const bool is_launch = !TakesOptionsOnly(program) && program != CliProgram::kSlurmGrow;
   Append(program, is_launch ? OptionTable() : OtherOptions(), &all);
   return all;
@@ -85,6 +88,20 @@ const char* ProgramName(CliProgram program) {
       return "fsdprun chaos";
     case CliProgram::kDoctor:
       return "fsdpctl doctor";
+    case CliProgram::kCkptList:
+      return "fsdpctl ckpt list";
+    case CliProgram::kCkptInspect:
+      return "fsdpctl ckpt inspect";
+    case CliProgram::kCkptVerify:
+      return "fsdpctl ckpt verify";
+    case CliProgram::kCkptDiff:
+      return "fsdpctl ckpt diff";
+    case CliProgram::kCkptExport:
+      return "fsdpctl ckpt export";
+    case CliProgram::kCkptImport:
+      return "fsdpctl ckpt import";
+    case CliProgram::kCkptConvert:
+      return "fsdpctl ckpt convert";
   }
   return "";
 }
@@ -97,8 +114,12 @@ bool IsJobCommand(CliProgram program) {
   return program >= CliProgram::kJobList && program <= CliProgram::kJobStop;
 }
 
+bool IsCkptCommand(CliProgram program) {
+  return program >= CliProgram::kCkptList && program <= CliProgram::kCkptConvert;
+}
+
 bool TakesOptionsOnly(CliProgram program) {
-  return IsJobCommand(program) || program == CliProgram::kDoctor;
+  return IsJobCommand(program) || program == CliProgram::kDoctor || IsCkptCommand(program);
 }
 
 const std::vector<OptionSpec>& OptionTable() {
@@ -147,6 +168,7 @@ const std::vector<OptionGroupTitle>& OptionGroupTitles() {
       {G::kWorkers, "Worker processes"},
       {G::kChecks, "What is looked at"},
       {G::kPairTest, "Between nodes"},
+      {G::kCheckpoint, "Checkpoints"},
       {G::kOther, "Other"},
   };
   return titles;

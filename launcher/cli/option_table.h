@@ -31,20 +31,32 @@ enum class CliProgram {
   kSlurmSubmit,
   kSlurmGrow,
   kChaos,
-  kDoctor
+  kDoctor,
+  kCkptList,
+  kCkptInspect,
+  kCkptVerify,
+  kCkptDiff,
+  kCkptExport,
+  kCkptImport,
+  kCkptConvert
 };
 inline constexpr CliProgram kControlPrograms[] = {
-    CliProgram::kJobList,   CliProgram::kJobStatus, CliProgram::kJobTop,  CliProgram::kJobEvents,
-    CliProgram::kJobLogs,   CliProgram::kJobStacks, CliProgram::kJobSave, CliProgram::kJobRestart,
-    CliProgram::kJobDrain,  CliProgram::kJobScale,  CliProgram::kJobStop, CliProgram::kSlurmSubmit,
-    CliProgram::kSlurmGrow, CliProgram::kDoctor};
+    CliProgram::kJobList,     CliProgram::kJobStatus,  CliProgram::kJobTop,
+    CliProgram::kJobEvents,   CliProgram::kJobLogs,    CliProgram::kJobStacks,
+    CliProgram::kJobSave,     CliProgram::kJobRestart, CliProgram::kJobDrain,
+    CliProgram::kJobScale,    CliProgram::kJobStop,    CliProgram::kSlurmSubmit,
+    CliProgram::kSlurmGrow,   CliProgram::kDoctor,     CliProgram::kCkptList,
+    CliProgram::kCkptInspect, CliProgram::kCkptVerify, CliProgram::kCkptDiff,
+    CliProgram::kCkptExport,  CliProgram::kCkptImport, CliProgram::kCkptConvert};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.
 bool IsSlurmCommand(CliProgram program);
 /// Of fsdpctl, about a job that runs.
 bool IsJobCommand(CliProgram program);
-/// Of fsdpctl, with options and no other words.
+/// `fsdpctl ckpt ...`: about checkpoints on the disk.
+bool IsCkptCommand(CliProgram program);
+/// Of fsdpctl, with options and no other words than its operands.
 bool TakesOptionsOnly(CliProgram program);
 
 /// Whose name it is. A prefix of an option of torchrun means what it means there, whatever options
@@ -66,6 +78,7 @@ enum class OptionGroup {
   kWorkers,
   kChecks,
   kPairTest,
+  kCheckpoint,
   kOther
 };
 

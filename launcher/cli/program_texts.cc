@@ -1,5 +1,7 @@
 #include "launcher/cli/program_texts.h"
 
+#include "launcher/cli/ckpt_texts.h"
+
 namespace fsdprun {
 namespace {
 
@@ -247,6 +249,9 @@ const ProgramTexts& TextsOf(CliProgram program) {
   if (IsJobCommand(program)) {
     return JobTexts(program);
   }
+  if (IsCkptCommand(program)) {
+    return CkptTexts(program);
+  }
   switch (program) {
     case CliProgram::kFsdpAgent:
       return AgentTexts();
@@ -264,6 +269,11 @@ const ProgramTexts& TextsOf(CliProgram program) {
 }
 
 const char* SpellingRules(CliProgram program) {
+  if (IsCkptCommand(program)) {
+    return "Options may be written with dashes or underscores, as --option value or "
+           "--option=value, and shortened while unambiguous; before the paths, between them or "
+           "after them.";
+  }
   if (TakesOptionsOnly(program)) {
     return "Options may be written with dashes or underscores, as --option value or "
            "--option=value, and shortened while unambiguous.";
@@ -427,6 +437,9 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
   }
   if (IsJobCommand(program)) {
     return job_command;
+  }
+  if (IsCkptCommand(program)) {
+    return CkptExitCodes(program);
   }
   if (IsCommand(program)) {
     return command;

@@ -46,6 +46,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"(build/bin/)?fsdpctl top( .*)?", Named("launcher_fsdpctl_top runs it in a terminal")),
     (r"fsdpctl (drain|scale) .*", Named("launcher_fsdpctl_membership drains and scales real jobs")),
     (r"build/bin/fsdpctl doctor|fsdpctl doctor .*|srun --ntasks-per-node=1 fsdpctl doctor", Named("launcher_doctor runs it; how it ends depends on the machine")),
+    (r"fsdpctl ckpt .*", Named("its tests run it on files that Python wrote")),
     (r"fsdpctl slurm .*|sbatch \w+\.sbatch", Named("slurm_templates runs it in a real Slurm")),
     (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
     (r"fsdprun (--coordinator .*|)--rdzv-backend etcd .*", Named("launcher_coordinator_etcd runs it")),

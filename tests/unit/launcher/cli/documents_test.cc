@@ -92,7 +92,8 @@ TEST(DocumentsTest, CompletionsOfFsdpctlAreThoseOfItsCommands) {
     EXPECT_THAT(
         script,
         HasSubstr(
-            "ps status top events logs stacks checkpoint restart drain scale stop slurm doctor"));
+            "ps status top events logs stacks checkpoint restart drain scale stop slurm doctor "
+            "ckpt"));
     for (const char* left :
          {"FIRST", "GROUP", "NAMES", "IDENTIFIER", "SKIPPED", "STOP", "CHECK", "NEXT"}) {
       EXPECT_THAT(script, Not(HasSubstr(left)));

@@ -1,0 +1,156 @@
+#include "fsdpctl/ckpt/verify.h"
+
+#include <map>
+#include <stdexcept>
+
+#include "formats/checkpoint/checkpoint_reader.h"
+#include "formats/checkpoint/error.h"
+#include "formats/checkpoint/torch_blob.h"
+#include "formats/tensors/open_tensors.h"
+#include "fsdp_runtime/archive/zip_archive.h"
+#include "fsdpctl/ckpt/amounts.h"
+
+namespace fsdprun::ckpt {
+namespace {
+
+using checkpoint::BlobLocation;
+using checkpoint::InputFile;
+using checkpoint::OpenedCheckpoint;
+
+/// One archive of a data file.
+class BlobSource : public fsdp::archive::ByteSource {
+ public:
+  BlobSource(const InputFile& file, const BlobLocation& blob) : file_(file), blob_(blob) {}
+  int64_t size() const override { return blob_.length; }
+  void read(int64_t offset, void* out, int64_t byte_count) const override {
+    file_.Read(blob_.offset + offset, out, byte_count);
+  }
+
+ private:
+  const InputFile& file_;
+  const BlobLocation& blob_;
+};
+
+/// Counts what is checked, and collects what is damaged.
+class Findings {
+ public:
+  /// Does `check`; what it throws is a damage of `item`.
+  template <typename Check>
+  void Try(const std::string& item, const Check& check) {
+    try {
+      check();
+    } catch (const std::runtime_error& error) {
+      damaged_.push_back({{"item", item}, {"problem", error.what()}});
+    }
+    ++checked_;
+  }
+  void AddBytes(int64_t bytes) { bytes_ += bytes; }
+
+  Report ToReport(const std::string& path, const std::string& by) {
+    Report report;
+    report.is_good = damaged_.empty();
+    for (const Json& damage : damaged_) {
+      report.text += Printable(damage.at("problem").get<std::string>()) + "\n";
+    }
+    report.text += Printable(path) + ": " +
+                   (report.is_good ? "intact" : std::to_string(damaged_.size()) + " damaged") +
+                   " (" + std::to_string(checked_) + " items, " + BytesText(bytes_) + ", " + by +
+                   ")\n";
+    report.json = {{"path", path},    {"intact", report.is_good}, {"checked", checked_},
+                   {"bytes", bytes_}, {"checked_by", by},         {"damaged", damaged_}};
+    return report;
+  }
+
+ private:
+  Json damaged_ = Json::array();
+  int64_t checked_ = 0;
+  int64_t bytes_ = 0;
+};
+
+void CheckBlob(const std::string& key, const BlobLocation& blob, const std::string& path,
+               std::map<std::string, InputFile>& files) {
+  const std::string file_path = path + "/" + blob.file;
+  const InputFile& file = files.try_emplace(blob.file, file_path).first->second;
+  const std::string what = key + " in " + file_path + " at byte " + std::to_string(blob.offset);
+  if (blob.offset + blob.length > file.size()) {
+    throw checkpoint::CheckpointError(what + ": the file is truncated: it has " +
+                                      std::to_string(file.size()) + " bytes, the item ends at " +
+                                      std::to_string(blob.offset + blob.length));
+  }
+  const BlobSource source(file, blob);
+  for (const auto& [name, record] : fsdp::archive::read_zip(source, what)) {
+    fsdp::archive::check_crc(source, record, what + ", record " + name + ",");
+  }
+}
+
+void CheckChunk(const std::string& key, const checkpoint::StoredTensor& tensor,
+                const checkpoint::StoredChunk& chunk, const std::string& path,
+                std::map<std::string, InputFile>& files) {
+  CheckBlob(key, chunk.blob, path, files);
+  const std::string what = key + " in " + path + "/" + chunk.blob.file;
+  const BlobSource source(files.at(chunk.blob.file), chunk.blob);
+  const checkpoint::TensorBlob blob = checkpoint::ReadTensorFrame(source, what);
+  if (blob.sizes != chunk.box.sizes || checkpoint::InfoOf(blob.dtype).name != tensor.dtype) {
+    throw checkpoint::CheckpointError(what + " has another shape or dtype than .metadata says");
+  }
+}
+
+void CheckBlobs(const OpenedCheckpoint& opened, Findings& findings) {
+  std::map<std::string, InputFile> files;
+  for (const auto& [key, blob] : opened.metadata.objects) {
+    findings.Try(key, [&, &key = key, &blob = blob] {
+      CheckBlob(key, blob, opened.path, files);
+      findings.AddBytes(blob.length);
+    });
+  }
+  for (const auto& [key, tensor] : opened.metadata.tensors) {
+    for (const checkpoint::StoredChunk& chunk : tensor.chunks) {
+      if (chunk.blob.file.empty()) {
+        continue;
+      }
+      findings.Try(key, [&, &key = key, &tensor = tensor] {
+        CheckChunk(key, tensor, chunk, opened.path, files);
+        findings.AddBytes(chunk.blob.length);
+      });
+    }
+  }
+}
+
+Report VerifyDcp(const std::string& path) {
+  Findings findings;
+  OpenedCheckpoint opened;
+  bool is_open = false;
+  findings.Try(checkpoint::kMetadataFile, [&] {
+    opened = checkpoint::OpenCheckpoint(path, checkpoint::FilesThere::kTrust);
+    is_open = true;
+  });
+  if (!is_open) {
+    return findings.ToReport(path, "the structure");
+  }
+  if (!opened.manifest) {
+    CheckBlobs(opened, findings);
+    return findings.ToReport(path, "the CRC-32 of each archive");
+  }
+  for (const auto& [name, file] : opened.manifest->files) {
+    findings.Try(name, [&, &name = name, &file = file] {
+      checkpoint::VerifyFile(path, name, file);
+      findings.AddBytes(file.bytes);
+    });
+  }
+  // That .metadata places everything within listed files.
+  findings.Try("places", [&] { checkpoint::OpenCheckpoint(path); });
+  return findings.ToReport(path, "XXH3 checksums");
+}
+
+}  // namespace
+
+Report VerifyCheckpoint(const std::string& path) {
+  if (LayoutOf(path) == TensorLayout::kDcp) {
+    return VerifyDcp(path);
+  }
+  Findings findings;
+  findings.Try(path, [&] { OpenTensors(path); });
+  return findings.ToReport(path, "the structure; safetensors have no checksums");
+}
+
+}  // namespace fsdprun::ckpt
