@@ -38,7 +38,7 @@
 
 #include "worker/config/config.h"
 #include "worker/data/token_stream.h"
-#include "worker/models/llama.h"
+#include "worker/models/causal_lm.h"
 #include "worker/run/batches.h"
 #include "worker/run/sharded_model.h"
 #include "worker/weights/load_weights.h"
@@ -46,8 +46,8 @@
 
 namespace {
 
-using fsdprun::worker::Llama;
-using fsdprun::worker::LlamaConfig;
+using fsdprun::worker::CausalLm;
+using fsdprun::worker::ModelConfig;
 using fsdprun::worker::TrainConfig;
 using fsdprun::worker::World;
 
@@ -68,14 +68,14 @@ class Training {
 
 class Sharded : public Training {
  public:
-  Sharded(const TrainConfig& config, const LlamaConfig& llama, const World& world,
+  Sharded(const TrainConfig& config, const ModelConfig& description, const World& world,
           fsdp::ShardingStrategy strategy, const Arguments& arguments)
       : scaler_({.enabled = arguments.is_float16}) {
     // Offloaded parameters are on the CPU from the start.
     const at::Device device = arguments.is_offloaded ? at::Device(at::kCPU) : world.device;
     fsdprun::worker::ShardedModel model;
-    model.module = fsdp::Unit<Llama>(std::make_shared<Llama>(
-        llama, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/true}));
+    model.module = fsdp::Unit<CausalLm>(fsdprun::worker::MakeCausalLm(
+        description, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/true}));
     fsdp::FullyShardOptions blocks = fsdp::sharding_options(strategy, world.group);
     if (arguments.is_offloaded) {
       blocks.offload_policy = fsdp::CPUOffloadPolicy{};
@@ -107,7 +107,7 @@ class Sharded : public Training {
   }
 
  private:
-  fsdp::Unit<Llama> model_;
+  fsdp::Unit<CausalLm> model_;
   std::unique_ptr<fsdp::AdamW> optimizer_;
   fsdp::GradScaler scaler_;
 };
@@ -145,7 +145,7 @@ class FusedAdamW : public torch::optim::AdamW {
 };
 
 /// Its parameters, whole, as fsdprun::worker::LoadWeights() takes them.
-std::vector<fsdp::LocalShard> whole_parameters(const Llama& model) {
+std::vector<fsdp::LocalShard> whole_parameters(const CausalLm& model) {
   std::vector<fsdp::LocalShard> slices;
   for (const auto& parameter : model.named_parameters()) {
     fsdp::LocalShard slice;
@@ -159,26 +159,26 @@ std::vector<fsdp::LocalShard> whole_parameters(const Llama& model) {
 }
 
 /// With the weights that fsdp-train would give it.
-std::shared_ptr<Llama> new_llama(const TrainConfig::Model& given, const LlamaConfig& llama,
-                                 at::Device device) {
-  auto model = std::make_shared<Llama>(
-      llama, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/false});
+std::shared_ptr<CausalLm> new_model(const TrainConfig::Model& given, const ModelConfig& description,
+                                    at::Device device) {
+  auto model = fsdprun::worker::MakeCausalLm(
+      description, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/false});
   if (given.weights != "none") {
-    fsdprun::worker::LoadWeights(given.weights, whole_parameters(*model),
-                                 llama.tie_word_embeddings);
+    fsdprun::worker::LoadWeights(given.weights, whole_parameters(*model), description.names);
     return model;
   }
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(given.seed);
   for (const auto& parameter : model->named_parameters()) {
-    fsdprun::worker::InitLlamaParameter(llama, parameter.key(), parameter.value(), generator);
+    model->InitParameter(parameter.key(), parameter.value(), generator);
   }
   return model;
 }
 
 class Replicated : public Training {
  public:
-  Replicated(const TrainConfig& config, const LlamaConfig& llama, const World& world, bool is_fused)
-      : ddp_(new_llama(config.model, llama, world.device), {.process_group = world.group}) {
+  Replicated(const TrainConfig& config, const ModelConfig& description, const World& world,
+             bool is_fused)
+      : ddp_(new_model(config.model, description, world.device), {.process_group = world.group}) {
     const TrainConfig::Optimizer& given = config.optimizer;
     const auto options = torch::optim::AdamWOptions(given.lr)
                              .betas({given.beta1, given.beta2})
@@ -198,23 +198,23 @@ class Replicated : public Training {
   }
 
  private:
-  fsdp::DistributedDataParallel<Llama> ddp_;
+  fsdp::DistributedDataParallel<CausalLm> ddp_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };
 
 std::unique_ptr<Training> new_training(const Arguments& arguments, const TrainConfig& config,
-                                       const LlamaConfig& llama, const World& world) {
+                                       const ModelConfig& description, const World& world) {
   static const std::map<std::string, fsdp::ShardingStrategy> strategies = {
       {"full_shard", fsdp::ShardingStrategy::kFullShard},
       {"no_shard", fsdp::ShardingStrategy::kNoShard}};
   if (const auto sharded = strategies.find(arguments.strategy); sharded != strategies.end()) {
-    return std::make_unique<Sharded>(config, llama, world, sharded->second, arguments);
+    return std::make_unique<Sharded>(config, description, world, sharded->second, arguments);
   }
   const bool is_fused = arguments.strategy == "ddp_fused";
   TORCH_CHECK(is_fused || arguments.strategy == "ddp", "unknown strategy ", arguments.strategy);
   TORCH_CHECK(!arguments.is_float16 && !arguments.is_offloaded,
               "float16 and offload are for full_shard and no_shard");
-  return std::make_unique<Replicated>(config, llama, world, is_fused);
+  return std::make_unique<Replicated>(config, description, world, is_fused);
 }
 
 void train(const Arguments& arguments) {
@@ -227,7 +227,7 @@ void train(const Arguments& arguments) {
   const World world = fsdprun::worker::JoinRanks(config.parallel);
   fsdprun::worker::SetThreads(world.size());
   const auto training =
-      new_training(arguments, config, fsdprun::worker::ReadLlamaConfig(config.model.config), world);
+      new_training(arguments, config, fsdprun::worker::ReadModelConfig(config.model.config), world);
   fsdprun::worker::TrainBatches batches(
       std::make_shared<const fsdprun::worker::TokenStream>(config.data.train),
       {config.data.seq_len, config.data.shuffle, config.data.seed, world.rank(), world.size(),

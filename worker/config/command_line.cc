@@ -133,7 +133,7 @@ CommandLine ParseCommandLine(const std::vector<std::string>& given) {
 }
 
 std::string HelpText() {
-  return R"(fsdp-train: trains a Llama, sharded over the ranks of the job (start it with fsdprun or torchrun).
+  return R"(fsdp-train: trains a transformer, sharded over the ranks of the job (start it with fsdprun or torchrun).
 
 usage: fsdp-train --config FILE [--set section.key=value]... [--print-config]
        fsdp-train sample --checkpoint DIR [--config FILE] [--prompt TEXT] [--bytes N] [--temperature T] [--seed S]

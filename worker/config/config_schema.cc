@@ -184,7 +184,7 @@ const std::vector<ConfigKey>& ConfigSchema() {
   using enum ValueKind;
   static const std::vector<ConfigKey> schema = {
       {"model.config", kString, "", "a path",
-       "HF model directory or its config.json (model_type llama)", IsNotEmpty},
+       "HF model directory or its config.json (llama, qwen2, qwen3, mistral, gpt2)", IsNotEmpty},
       {"model.weights", kString, "\"none\"", "\"none\" or a path",
        "HF directory with model.safetensors (or its index); none: random weights", IsNotEmpty},
       {"model.seed", kInteger, "0", "an integer from 0 to 2^63-1",

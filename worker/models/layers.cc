@@ -4,6 +4,8 @@
 #include <fsdp/fully_shard.h>
 #include <fsdp/linear.h>
 
+#include <vector>
+
 namespace fsdprun::worker {
 
 at::Tensor ParameterFactory::Make(at::IntArrayRef sizes) const {
@@ -41,6 +43,27 @@ at::Tensor RmsNorm::forward(const at::Tensor& x) {
   const at::Tensor x_f32 = x.to(at::kFloat);
   const at::Tensor variance = x_f32.pow(2).mean(-1, /*keepdim=*/true);
   return weight * (x_f32 * at::rsqrt(variance + eps_)).to(x.scalar_type());
+}
+
+LayerNorm::LayerNorm(int64_t hidden_size, double eps, const ParameterFactory& factory) : eps_(eps) {
+  weight = register_parameter("weight", factory.Make({hidden_size}));
+  bias = register_parameter("bias", factory.Make({hidden_size}));
+}
+
+at::Tensor LayerNorm::forward(const at::Tensor& x) {
+  return at::layer_norm(x, {x.size(-1)}, weight, bias, eps_);
+}
+
+TransposedLinear::TransposedLinear(int64_t in_features, int64_t out_features,
+                                   const ParameterFactory& factory) {
+  weight = register_parameter("weight", factory.Make({in_features, out_features}));
+  bias = register_parameter("bias", factory.Make({out_features}));
+}
+
+at::Tensor TransposedLinear::forward(const at::Tensor& x) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = bias.size(0);
+  return at::addmm(bias, x.view({-1, x.size(-1)}), weight).view(sizes);
 }
 
 }  // namespace fsdprun::worker

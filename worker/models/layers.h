@@ -58,4 +58,29 @@ class RmsNorm : public torch::nn::Module {
   double eps_;
 };
 
+/// Mean and variance over the last axis. weight, bias: [hidden_size].
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(int64_t hidden_size, double eps, const ParameterFactory& factory);
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight;
+  at::Tensor bias;
+
+ private:
+  double eps_;
+};
+
+/// y = x W + b, as Conv1D in transformers. weight: [in_features, out_features], bias:
+/// [out_features].
+class TransposedLinear : public torch::nn::Module {
+ public:
+  TransposedLinear(int64_t in_features, int64_t out_features, const ParameterFactory& factory);
+  /// x: [..., in_features] -> [..., out_features].
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
 }  // namespace fsdprun::worker

@@ -25,7 +25,7 @@ at::Tensor ScaleAsLlama3(const at::Tensor& inv_freq, const Llama3RopeScaling& sc
 
 }  // namespace
 
-at::Tensor RopeInverseFrequencies(const LlamaConfig& config) {
+at::Tensor RopeInverseFrequencies(const DecoderConfig& config) {
   const at::Tensor exponent =
       at::arange(0, config.head_dim, 2, at::TensorOptions(at::kLong)).to(at::kFloat) /
       static_cast<double>(config.head_dim);
@@ -33,7 +33,7 @@ at::Tensor RopeInverseFrequencies(const LlamaConfig& config) {
   return config.rope_scaling ? ScaleAsLlama3(inv_freq, *config.rope_scaling) : inv_freq;
 }
 
-std::pair<at::Tensor, at::Tensor> RopeTables(const LlamaConfig& config, int64_t length,
+std::pair<at::Tensor, at::Tensor> RopeTables(const DecoderConfig& config, int64_t length,
                                              at::Device device) {
   const at::NoGradGuard no_grad;
   const at::Tensor inv_freq = RopeInverseFrequencies(config).to(device);

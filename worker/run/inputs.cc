@@ -1,6 +1,7 @@
 #include "worker/run/inputs.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -28,15 +29,15 @@ std::shared_ptr<const TokenStream> OpenStream(const char* key,
   return stream;
 }
 
-void CheckModel(const TrainConfig& config, const LlamaConfig& llama) {
-  if (llama.vocab_size < kByteTokens) {
-    throw ConfigError(config.model.config + ": vocab_size = " + std::to_string(llama.vocab_size) +
+void CheckModel(const TrainConfig& config, const ModelConfig& model) {
+  if (model.vocab_size < kByteTokens) {
+    throw ConfigError(config.model.config + ": vocab_size = " + std::to_string(model.vocab_size) +
                       ": expected at least 256 for data.tokenizer \"byte\"");
   }
-  if (config.data.seq_len > llama.max_position_embeddings) {
+  if (config.data.seq_len > model.max_position_embeddings) {
     throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
                       ": expected at most the model's max_position_embeddings = " +
-                      std::to_string(llama.max_position_embeddings));
+                      std::to_string(model.max_position_embeddings));
   }
 }
 
@@ -68,9 +69,9 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
   const TrainConfig& config = inputs.config;
   const std::filesystem::path model_file = ModelConfigPath(config.model.config);
   inputs.model_config = ReadStrictJsonFile(model_file);
-  inputs.llama = ParseLlamaConfig(inputs.model_config, model_file.string());
+  inputs.model = ParseModelConfig(inputs.model_config, model_file.string());
   CheckDescribable(inputs.model_config, model_file.string());
-  CheckModel(config, inputs.llama);
+  CheckModel(config, inputs.model);
   CheckStepTokens(config, environment.world_size);
   if (config.train.eval_every > 0 && config.data.valid.empty()) {
     throw ConfigError(
@@ -79,6 +80,9 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
   }
   if (environment.rank == 0) {
     CheckOutputs(config);
+    for (const std::string& warning : inputs.model.warnings) {
+      std::fprintf(stderr, "warning: %s: %s\n", config.model.config.c_str(), warning.c_str());
+    }
   }
   inputs.train = OpenStream("data.train", config.data.train, config.data.seq_len);
   if (config.train.eval_every > 0) {

@@ -6,7 +6,7 @@
 #include "worker/config/config.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/token_stream.h"
-#include "worker/models/llama_config.h"
+#include "worker/models/model_config.h"
 
 namespace fsdprun::worker {
 
@@ -16,14 +16,14 @@ struct RunInputs {
   TrainConfig config;
   /// The model's config.json, and what of it concerns the network.
   Json model_config;
-  LlamaConfig llama;
+  ModelConfig model;
   std::shared_ptr<const TokenStream> train;
   /// Null if nothing is evaluated.
   std::shared_ptr<const TokenStream> valid;
 };
 
 /// Reads what `resolved` names, and checks that it fits together and that rank 0 can write where it
-/// will. Errors: ConfigError; as ReadLlamaConfig's and TokenStream's.
+/// will. Errors: ConfigError; as ReadModelConfig's and TokenStream's.
 RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment);
 
 }  // namespace fsdprun::worker

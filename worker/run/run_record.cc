@@ -38,8 +38,8 @@ void Compare(const Json& before, const Json& now, const std::string& prefix,
 
 }  // namespace
 
-RunRecord RecordRun(const LlamaConfig& llama, const Json& resolved, int64_t world_size) {
-  RunRecord record{DescribeLlama(llama), Json::object()};
+RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size) {
+  RunRecord record{model.description, Json::object()};
   for (const char* key : kSettings) {
     record.settings[key] = At(resolved, key);
   }

@@ -5,20 +5,20 @@
 #include <vector>
 
 #include "formats/json/strict_json.h"
-#include "worker/models/llama_config.h"
+#include "worker/models/model_config.h"
 
 namespace fsdprun::worker {
 
 /// What a run trains and how, apart from its data (DataRecord) and what PyTorch keeps in an
 /// optimizer's groups.
 struct RunRecord {
-  /// DescribeLlama.
+  /// ModelConfig::description.
   Json model = Json::object();
   /// The settings that a loss depends on, by their keys: "schedule.kind".
   Json settings = Json::object();
 };
 
-RunRecord RecordRun(const LlamaConfig& llama, const Json& resolved, int64_t world_size);
+RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size);
 
 /// Adds the record to a training state.
 void FormatRunRecord(const RunRecord& record, Json& state);

@@ -31,11 +31,11 @@ int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& 
 }
 
 /// Samples of another model than the one that was trained would look like a bad training.
-void WarnOfAnotherModel(const Json& saved, const LlamaConfig& llama, bool is_first) {
+void WarnOfAnotherModel(const Json& saved, const ModelConfig& model, bool is_first) {
   if (!is_first || !HasRunRecord(saved)) {
     return;
   }
-  const RunRecord now{DescribeLlama(llama), Json::object()};
+  const RunRecord now{model.description, Json::object()};
   for (const RunChange& change : CompareRuns(ParseRunRecord(saved), now)) {
     std::fprintf(stderr, "warning: %s\n", change.text.c_str());
   }
@@ -53,15 +53,15 @@ Json ReadTrainingState(const checkpoint::Candidate& candidate, const checkpoint:
 /// What is sampled, and how.
 struct Plan {
   TrainConfig config;
-  LlamaConfig llama;
+  ModelConfig model;
 };
 
 Plan CheckedPlan(const Json& resolved, const Json* model_config, const std::string& source) {
   Plan plan{ParseConfig(resolved), {}};
-  plan.llama = model_config == nullptr ? ReadLlamaConfig(plan.config.model.config)
-                                       : ParseLlamaConfig(*model_config, source);
-  if (plan.llama.vocab_size < kByteTokens) {
-    throw ConfigError(source + ": vocab_size = " + std::to_string(plan.llama.vocab_size) +
+  plan.model = model_config == nullptr ? ReadModelConfig(plan.config.model.config)
+                                       : ParseModelConfig(*model_config, source);
+  if (plan.model.vocab_size < kByteTokens) {
+    throw ConfigError(source + ": vocab_size = " + std::to_string(plan.model.vocab_size) +
                       ": expected at least 256 for data.tokenizer \"byte\"");
   }
   return plan;
@@ -114,9 +114,9 @@ Sampled LoadModel(const CommandLine& line) {
   if (!plan) {
     plan = PlanOfCheckpoint(line, saved, candidate.path);
   }
-  WarnOfAnotherModel(saved, plan->llama, sampled.world.rank() == 0);
+  WarnOfAnotherModel(saved, plan->model, sampled.world.rank() == 0);
   sampled.config = plan->config;
-  sampled.model = ShardModel(plan->config, plan->llama, sampled.world);
+  sampled.model = ShardModel(plan->config, plan->model, sampled.world);
   checkpoint::State state = WeightTensors(sampled.model);
   checkpoint::LoadOptions options;
   options.weights_only = true;

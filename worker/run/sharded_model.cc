@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
-#include <fsdp/activation_checkpoint.h>
 
 #include <cmath>
 #include <memory>
@@ -39,7 +38,8 @@ fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool 
 
 }  // namespace
 
-ShardedModel ShardModel(const TrainConfig& config, const LlamaConfig& llama, const World& world) {
+ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& description,
+                        const World& world) {
   fsdp::FullyShardOptions blocks;
   blocks.mesh = world.mesh;
   blocks.reshard_after_forward = config.parallel.strategy == "full_shard";
@@ -49,23 +49,23 @@ ShardedModel ShardModel(const TrainConfig& config, const LlamaConfig& llama, con
   root.mp_policy = Policy(config.precision, /*is_root=*/true);
 
   ShardedModel model;
-  model.module = fsdp::Unit<Llama>(
-      std::make_shared<Llama>(llama, ParameterFactory{world.device, /*is_unmaterialized=*/true}));
+  model.module = fsdp::Unit<CausalLm>(
+      MakeCausalLm(description, ParameterFactory{world.device, /*is_unmaterialized=*/true}));
   model.root = model.module->Shard(blocks, root);
   return model;
 }
 
 void FillWeights(const TrainConfig& config, ShardedModel& model) {
-  const LlamaConfig& llama = model.module->config();
   if (config.model.weights != "none") {
-    LoadWeights(config.model.weights, model.root.sharded_parameters(), llama.tie_word_embeddings);
+    LoadWeights(config.model.weights, model.root.sharded_parameters(),
+                model.module->config().names);
     return;
   }
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(config.model.seed);
   model.root.init_parameters([&](const std::string& fqn, at::Tensor full) {
     // Always generated on the CPU, so that a seed gives the same model on every device.
     const at::Tensor drawn = full.is_cpu() ? full : at::empty_like(full, at::kCPU);
-    InitLlamaParameter(llama, fqn, drawn, generator);
+    model.module->InitParameter(fqn, drawn, generator);
     if (!full.is_cpu()) {
       full.copy_(drawn);
     }
@@ -85,14 +85,6 @@ bool HasFiniteWeights(const ShardedModel& model, const World& world) {
   return bad_count.item<float>() == 0;
 }
 
-void CheckpointActivations(ShardedModel& model) {
-  model.module->SetBlockCall([](const fsdp::Unit<LlamaBlock>& block, const at::Tensor& x,
-                                const at::Tensor& cos, const at::Tensor& sin) {
-    return fsdp::activation_checkpoint(
-        [block](const at::Tensor& x_again, const at::Tensor& cos_again,
-                const at::Tensor& sin_again) { return block(x_again, cos_again, sin_again); },
-        x, cos, sin);
-  });
-}
+void CheckpointActivations(ShardedModel& model) { model.module->CheckpointActivations(); }
 
 }  // namespace fsdprun::worker

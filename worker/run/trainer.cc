@@ -69,7 +69,7 @@ void Trainer::FormWorld() {
   checkpoint_group_ = {world_.group, world_.device, nullptr,
                        std::make_shared<checkpoint::StepList>()};
   RequireAgreement(
-      DescribeInput(inputs_.resolved, inputs_.llama, *inputs_.train, inputs_.valid.get()),
+      DescribeInput(inputs_.resolved, inputs_.model, *inputs_.train, inputs_.valid.get()),
       checkpoint_group_);
   if (!config.checkpoint.dir.empty()) {
     RequireSharedDirectory(config.checkpoint.dir, checkpoint_group_);
@@ -79,13 +79,13 @@ void Trainer::FormWorld() {
 
 void Trainer::MakeState() {
   const TrainConfig& config = inputs_.config;
-  state_.model = ShardModel(config, inputs_.llama, world_);
+  state_.model = ShardModel(config, inputs_.model, world_);
   if (config.train.activation_checkpointing) {
     CheckpointActivations(state_.model);
   }
   state_.data = RecordData(*inputs_.train, config.data);
   state_.description = {inputs_.resolved, inputs_.model_config};
-  state_.record = RecordRun(inputs_.llama, inputs_.resolved, world_.size());
+  state_.record = RecordRun(inputs_.model, inputs_.resolved, world_.size());
   batches_.emplace(inputs_.train,
                    BatchOptions{config.data.seq_len, config.data.shuffle, config.data.seed,
                                 world_.rank(), world_.size(), world_.device});

@@ -15,8 +15,6 @@ namespace {
 
 using Located = SafetensorsModel::Located;
 
-constexpr char kEmbedding[] = "model.embed_tokens.weight";
-constexpr char kHead[] = "lm_head.weight";
 constexpr int64_t kChunkElements = int64_t{4} << 20;
 constexpr size_t kMaxNamesShown = 5;
 
@@ -52,24 +50,47 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   throw ConfigError(text);
 }
 
-void CheckNames(const std::string& directory, const SafetensorsModel& model,
-                const std::vector<fsdp::LocalShard>& slices, bool has_tied_head) {
-  std::set<std::string> wanted;
+/// The file's name for the model's `name`: the same, or that without the body's prefix.
+const std::string& StoredName(const SafetensorsModel& model, const std::string& name,
+                              const std::string& without_prefix) {
+  const bool is_shortened = !model.tensors().contains(name) && !without_prefix.empty() &&
+                            model.tensors().contains(without_prefix);
+  return is_shortened ? without_prefix : name;
+}
+
+/// What the file has for the slices, in their order.
+using StoredNames = std::vector<std::string>;
+
+StoredNames FindNames(const std::string& directory, const SafetensorsModel& model,
+                      const std::vector<fsdp::LocalShard>& slices, const WeightNames& names) {
+  StoredNames stored;
   std::vector<std::string> missing;
   for (const fsdp::LocalShard& slice : slices) {
-    wanted.insert(slice.fqn);
-    if (!model.tensors().contains(slice.fqn)) {
+    const bool is_of_body = slice.fqn.starts_with(names.body_prefix);
+    const std::string shorter = is_of_body ? slice.fqn.substr(names.body_prefix.size()) : "";
+    stored.push_back(StoredName(model, slice.fqn, shorter));
+    if (!model.tensors().contains(stored.back())) {
       missing.push_back(slice.fqn);
     }
   }
   if (!missing.empty()) {
     RefuseNames("weights " + directory + " lack tensors of the model", missing);
   }
+  return stored;
+}
+
+bool IsIgnored(const std::string& name, const WeightNames& names) {
+  return name == names.tied_head ||
+         std::any_of(names.ignored_suffixes.begin(), names.ignored_suffixes.end(),
+                     [&](const std::string& suffix) { return name.ends_with(suffix); });
+}
+
+void CheckNoOthers(const std::string& directory, const SafetensorsModel& model,
+                   const StoredNames& stored, const WeightNames& names) {
+  const std::set<std::string> wanted(stored.begin(), stored.end());
   std::vector<std::string> extra;
   for (const auto& [name, located] : model.tensors()) {
-    const bool is_ignored =
-        (has_tied_head && name == kHead) || name.ends_with(".rotary_emb.inv_freq");
-    if (!wanted.contains(name) && !is_ignored) {
+    if (!wanted.contains(name) && !IsIgnored(name, names)) {
       extra.push_back(name);
     }
   }
@@ -103,49 +124,55 @@ void ForEachChunk(const fsdp::LocalShard& slice, Use use) {
 }
 
 void CheckTiedHead(const std::string& directory, const SafetensorsModel& model,
+                   const std::string& head_name, const std::string& embedding_name,
                    const fsdp::LocalShard& embedding) {
-  const Located& head = model.tensors().at(kHead);
-  const Located& stored = model.tensors().at(kEmbedding);
+  const Located& head = model.tensors().at(head_name);
+  const Located& stored = model.tensors().at(embedding_name);
   bool is_equal =
       head.entry->shape == stored.entry->shape && head.entry->dtype == stored.entry->dtype;
   if (is_equal) {
     ForEachChunk(embedding, [&](int64_t, int64_t begin, int64_t count) {
-      const at::Tensor a = ReadRange(kHead, head, begin, count);
-      const at::Tensor b = ReadRange(kEmbedding, stored, begin, count);
+      const at::Tensor a = ReadRange(head_name, head, begin, count);
+      const at::Tensor b = ReadRange(embedding_name, stored, begin, count);
       is_equal = is_equal && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
     });
   }
   if (!is_equal) {
-    throw ConfigError("weights " + directory +
-                      ": lm_head.weight differs from model.embed_tokens.weight, but config.json "
-                      "says tie_word_embeddings; set that to false or remove lm_head.weight");
+    throw ConfigError(
+        "weights " + directory + ": " + head_name + " differs from " + embedding_name +
+        ", but config.json says tie_word_embeddings; set that to false or remove " + head_name);
   }
+}
+
+void CheckEntry(const std::string& directory, const std::string& name,
+                const SafetensorsEntry& entry, const std::vector<int64_t>& expected) {
+  if (entry.shape != expected) {
+    throw ConfigError("weights " + directory + ": tensor " + name + " has shape " +
+                      ShapeText(entry.shape) + ", the model expects " + ShapeText(expected));
+  }
+  StoredDtype(name, entry);
 }
 
 }  // namespace
 
 void LoadWeights(const std::string& directory, const std::vector<fsdp::LocalShard>& slices,
-                 bool has_tied_head) {
+                 const WeightNames& names) {
   const at::NoGradGuard no_grad;
   const SafetensorsModel model(directory);
-  CheckNames(directory, model, slices, has_tied_head);
-  for (const fsdp::LocalShard& slice : slices) {
-    const Located& located = model.tensors().at(slice.fqn);
-    if (located.entry->shape != slice.global_shape) {
-      throw ConfigError("weights " + directory + ": tensor " + slice.fqn + " has shape " +
-                        ShapeText(located.entry->shape) + ", the model expects " +
-                        ShapeText(slice.global_shape));
-    }
-    StoredDtype(slice.fqn, *located.entry);
+  const StoredNames stored = FindNames(directory, model, slices, names);
+  CheckNoOthers(directory, model, stored, names);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    CheckEntry(directory, stored[i], *model.tensors().at(stored[i]).entry, slices[i].global_shape);
   }
-  for (const fsdp::LocalShard& slice : slices) {
-    const Located& located = model.tensors().at(slice.fqn);
-    ForEachChunk(slice, [&](int64_t in_slice, int64_t begin, int64_t count) {
-      slice.local.slice(0, in_slice, in_slice + count)
-          .copy_(ReadRange(slice.fqn, located, begin, count));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const Located& located = model.tensors().at(stored[i]);
+    ForEachChunk(slices[i], [&](int64_t in_slice, int64_t begin, int64_t count) {
+      slices[i]
+          .local.slice(0, in_slice, in_slice + count)
+          .copy_(ReadRange(stored[i], located, begin, count));
     });
-    if (has_tied_head && slice.fqn == kEmbedding && model.tensors().contains(kHead)) {
-      CheckTiedHead(directory, model, slice);
+    if (slices[i].fqn == names.embedding && model.tensors().contains(names.tied_head)) {
+      CheckTiedHead(directory, model, names.tied_head, stored[i], slices[i]);
     }
   }
 }

@@ -42,9 +42,8 @@ void AddConfig(const Json& resolved, Json& facts) {
   }
 }
 
-void AddModel(const LlamaConfig& llama, Json& facts) {
-  const Json description = DescribeLlama(llama);
-  for (const auto& [key, value] : description.items()) {
+void AddModel(const ModelConfig& model, Json& facts) {
+  for (const auto& [key, value] : model.description.items()) {
     facts["the model's " + key] = value;
   }
 }
@@ -123,14 +122,14 @@ bool Sees(const std::string& path) {
 
 }  // namespace
 
-RankInput DescribeInput(const Json& resolved, const LlamaConfig& llama, const TokenStream& train,
+RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const TokenStream& train,
                         const TokenStream* valid) {
   RankInput input;
   input.host = HostName();
   input.facts["the version of fsdp-train"] = kRelease;
   input.facts["the version of LibTorch"] = TORCH_VERSION;
   AddConfig(resolved, input.facts);
-  AddModel(llama, input.facts);
+  AddModel(model, input.facts);
   const std::string weights = resolved.at("model").at("weights");
   if (weights != "none") {
     AddWeights(weights, input.facts);

@@ -8,7 +8,7 @@
 #include "formats/json/strict_json.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/token_stream.h"
-#include "worker/models/llama_config.h"
+#include "worker/models/model_config.h"
 
 namespace fsdprun::worker {
 
@@ -36,7 +36,7 @@ struct RankInput {
 
 /// The facts of this rank. `valid` may be null. Reads a few MiB of each set of files. Errors: as
 /// TokenStream's.
-RankInput DescribeInput(const Json& resolved, const LlamaConfig& llama, const TokenStream& train,
+RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const TokenStream& train,
                         const TokenStream* valid);
 
 /// "rank 1 (node b): data.seq_len is 256, rank 0 has 128", and which other keys differ; nullopt if

@@ -38,7 +38,7 @@ class InputsTest : public testing::Test {
 
 TEST_F(InputsTest, ModelAndTextAreRead) {
   const RunInputs inputs = Read();
-  EXPECT_EQ(inputs.llama.vocab_size, 256);
+  EXPECT_EQ(inputs.model.vocab_size, 256);
   EXPECT_EQ(inputs.model_config.at("vocab_size"), 256);
   EXPECT_EQ(inputs.train->window_count(32), 1);
   EXPECT_EQ(inputs.valid, nullptr);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/config/config_schema.h"
+#include "worker/models/decoder/parse_decoder.h"
 #include "worker/run/training_state.h"
 
 namespace fsdprun::worker {
@@ -23,7 +24,10 @@ class RunRecordTest : public testing::Test {
     llama_.head_dim = 8;
   }
 
-  RunRecord Now(int64_t world_size = 2) const { return RecordRun(llama_, resolved_, world_size); }
+  RunRecord Record(const DecoderConfig& llama, const Json& resolved, int64_t world_size) const {
+    return RecordRun(DescribeDecoder("llama", llama), resolved, world_size);
+  }
+  RunRecord Now(int64_t world_size = 2) const { return Record(llama_, resolved_, world_size); }
 
   /// After a checkpoint and back.
   static RunRecord Saved(const RunRecord& record) {
@@ -32,9 +36,9 @@ class RunRecordTest : public testing::Test {
     return ParseTrainingState(FormatTrainingState(state)).run.value();
   }
 
-  std::vector<std::string> ModelChanges(const LlamaConfig& before) const {
+  std::vector<std::string> ModelChanges(const DecoderConfig& before) const {
     std::vector<std::string> texts;
-    for (const RunChange& change : CompareRuns(Saved(RecordRun(before, resolved_, 2)), Now())) {
+    for (const RunChange& change : CompareRuns(Saved(Record(before, resolved_, 2)), Now())) {
       EXPECT_TRUE(change.is_other_model) << change.text;
       texts.push_back(change.text);
     }
@@ -43,8 +47,7 @@ class RunRecordTest : public testing::Test {
 
   std::vector<std::string> SettingChanges(const Json& before, int64_t world_size = 2) const {
     std::vector<std::string> texts;
-    for (const RunChange& change :
-         CompareRuns(Saved(RecordRun(llama_, before, world_size)), Now())) {
+    for (const RunChange& change : CompareRuns(Saved(Record(llama_, before, world_size)), Now())) {
       EXPECT_FALSE(change.is_other_model) << change.text;
       texts.push_back(change.text);
     }
@@ -52,7 +55,7 @@ class RunRecordTest : public testing::Test {
   }
 
   Json resolved_ = DefaultConfig();
-  LlamaConfig llama_;
+  DecoderConfig llama_;
 };
 
 TEST_F(RunRecordTest, TheSameRunHasNoChanges) {
@@ -63,7 +66,7 @@ TEST_F(RunRecordTest, TheSameRunHasNoChanges) {
 }
 
 TEST_F(RunRecordTest, ModelThatComputesSomethingElseIsNamed) {
-  LlamaConfig before = llama_;
+  DecoderConfig before = llama_;
   before.rope_theta = 500000;
   EXPECT_THAT(ModelChanges(before),
               ElementsAre("the model's rope_theta was 500000.0 at the checkpoint and is 10000.0 "
@@ -85,8 +88,16 @@ TEST_F(RunRecordTest, ModelThatComputesSomethingElseIsNamed) {
               ElementsAre(HasSubstr("rms_norm_eps was 1e-05"), HasSubstr("pad_token_id was 0")));
 }
 
+TEST_F(RunRecordTest, ModelOfAnotherFamilyIsNamed) {
+  const RunRecord before = Saved(RecordRun(DescribeDecoder("mistral", llama_), resolved_, 2));
+  const std::vector<RunChange> changes = CompareRuns(before, Now());
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_TRUE(changes[0].is_other_model);
+  EXPECT_THAT(changes[0].text, HasSubstr("model_type was \"mistral\""));
+}
+
 TEST_F(RunRecordTest, WhatSaysOnlyHowAModelBeganMayChange) {
-  LlamaConfig before = llama_;
+  DecoderConfig before = llama_;
   before.initializer_range = 0.5;
   before.max_position_embeddings = 7;
   EXPECT_TRUE(ModelChanges(before).empty());

@@ -32,7 +32,7 @@ class SamplingTest : public testing::Test {
 
   /// Saves a model whose checkpoint has this description.
   void Save(const std::optional<RunDescription>& description) const {
-    SmallRun run(ParseLlamaConfig(kModel, "test"));
+    SmallRun run(ParseModelConfig(kModel, "test"));
     // New weights are so small that the context hardly matters.
     for (const fsdp::LocalShard& slice : run.state.model.root.sharded_parameters()) {
       slice.local.mul_(20);

@@ -10,6 +10,7 @@
 #include "worker/contract/control_channel.h"
 #include "worker/metrics/run_report.h"
 #include "worker/metrics/vitals.h"
+#include "worker/models/decoder/parse_decoder.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
@@ -18,20 +19,20 @@
 
 namespace fsdprun::worker {
 
-inline LlamaConfig SmallLlama() {
-  LlamaConfig llama;
+inline ModelConfig SmallLlama() {
+  DecoderConfig llama;
   llama.vocab_size = 16;
   llama.hidden_size = 8;
   llama.intermediate_size = 12;
   llama.num_hidden_layers = 1;
   llama.num_attention_heads = llama.num_key_value_heads = 2;
   llama.head_dim = 4;
-  return llama;
+  return DescribeDecoder("llama", llama);
 }
 
 /// What a run of one rank has when it begins.
 struct SmallRun {
-  explicit SmallRun(const LlamaConfig& llama = SmallLlama()) {
+  explicit SmallRun(const ModelConfig& model = SmallLlama()) {
     Json resolved = DefaultConfig();
     resolved["model"]["config"] = "unused";
     resolved["data"]["train"] = {"unused"};
@@ -39,12 +40,12 @@ struct SmallRun {
     config = ParseConfig(resolved);
     world = JoinRanks(config.parallel);
     ArrangeRanks(config.parallel.dp_replicate, world);
-    state.model = ShardModel(config, llama, world);
+    state.model = ShardModel(config, model, world);
     FillWeights(config, state.model);
     state.optimizer = MakeOptimizer(state.model.root, config.optimizer);
     state.windows = 10;
     state.data = {.bytes = 100, .digest = "00", .seq_len = config.data.seq_len};
-    state.record = RecordRun(llama, resolved, world.size());
+    state.record = RecordRun(model, resolved, world.size());
   }
   RunContext context() { return {config, world, channel, vitals, report, stop}; }
   checkpoint::Group group() const { return {world.group, world.device, nullptr, nullptr}; }

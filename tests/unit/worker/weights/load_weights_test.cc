@@ -71,9 +71,16 @@ class LoadWeightsTest : public testing::Test {
     return slices;
   }
 
+  static WeightNames Names(bool has_tied_head = false) {
+    return {"model.",
+            "model.embed_tokens.weight",
+            has_tied_head ? "lm_head.weight" : "",
+            {".rotary_emb.inv_freq", ".attn.bias"}};
+  }
+
   std::string Refusal(bool has_tied_head = false) {
     try {
-      LoadWeights(folder_.string(), Shards(0, 2), has_tied_head);
+      LoadWeights(folder_.string(), Shards(0, 2), Names(has_tied_head));
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -105,7 +112,7 @@ TEST_F(LoadWeightsTest, EveryRankGetsItsRangeInEveryStoredAndShardDtype) {
       for (const int64_t world : {1, 2, 3, 8}) {
         for (int64_t rank = 0; rank < world; ++rank) {
           const auto slices = Shards(rank, world, shard);
-          LoadWeights(folder_.string(), slices, false);
+          LoadWeights(folder_.string(), slices, Names());
           ExpectLoaded(slices);
         }
       }
@@ -128,7 +135,7 @@ TEST_F(LoadWeightsTest, ColumnsOfAMatrixAreRead) {
         other = slice;
       }
     }
-    LoadWeights(folder_.string(), all, false);
+    LoadWeights(folder_.string(), all, Names());
     ExpectLoaded(all);
   }
 }
@@ -146,7 +153,7 @@ TEST_F(LoadWeightsTest, ShardsThatAreViewsOfOneFlatTensorAreFilledInPlace) {
     slice.local = flat.slice(0, at, at + slice.local.numel());
     at += slice.local.numel();
   }
-  LoadWeights(folder_.string(), slices, false);
+  LoadWeights(folder_.string(), slices, Names());
   ExpectLoaded(slices);
   EXPECT_EQ(flat[total - 1].item<float>(), -7);
 }
@@ -162,6 +169,7 @@ TEST_F(LoadWeightsTest, MissingAndSuperfluousTensorsAreNamed) {
     given["extra." + std::to_string(i)] = Counting({1}, 0);
   }
   given["model.layers.0.self_attn.rotary_emb.inv_freq"] = Counting({2}, 0);
+  given["layers.0.attn.bias"] = Counting({1, 1, 2, 2}, 0);
   Write(given);
   EXPECT_EQ(Refusal(), "weights " + folder_.string() +
                            " hold tensors that the model lacks: extra.0, extra.1, extra.2, "
@@ -179,7 +187,7 @@ TEST_F(LoadWeightsTest, WrongShapeAndDtypeAreNamedBeforeAnythingIsRead) {
   given["model.norm.weight"] = Counting({5}, 0).to(at::kLong);
   Write(given);
   const auto slices = Shards(0, 1);
-  EXPECT_THROW(LoadWeights(folder_.string(), slices, false), ConfigError);
+  EXPECT_THROW(LoadWeights(folder_.string(), slices, Names()), ConfigError);
   EXPECT_EQ(Refusal(), "tensor model.norm.weight has dtype I64: expected F32, BF16 or F16");
   EXPECT_EQ(slices[0].local.min().item<float>(), -1);
   EXPECT_EQ(slices[0].local.max().item<float>(), -1);
@@ -194,6 +202,33 @@ TEST_F(LoadWeightsTest, TiedHeadMayBeStoredIfItIsTheEmbedding) {
   given["lm_head.weight"] = tensors_["model.embed_tokens.weight"] + 1;
   Write(given);
   EXPECT_NE(Refusal(/*has_tied_head=*/true).find("tie_word_embeddings"), std::string::npos);
+}
+
+TEST_F(LoadWeightsTest, PrefixOfTheBodyMayBeLeftOut) {
+  Tensors given;
+  for (const auto& [fqn, tensor] : tensors_) {
+    given[fqn.substr(std::string("model.").size())] = tensor;
+  }
+  Write(given);
+  const auto slices = Shards(1, 2);
+  LoadWeights(folder_.string(), slices, Names());
+  ExpectLoaded(slices);
+  given["lm_head.weight"] = tensors_["model.embed_tokens.weight"] + 1;
+  Write(given);
+  EXPECT_NE(Refusal(/*has_tied_head=*/true).find("lm_head.weight differs from embed_tokens.weight"),
+            std::string::npos);
+  given.erase("lm_head.weight");
+  given["norm.weight"] = Counting({6}, 0);
+  Write(given);
+  EXPECT_NE(Refusal().find("tensor norm.weight has shape [6], the model expects [5]"),
+            std::string::npos);
+}
+
+TEST_F(LoadWeightsTest, TensorUnderBothNamesIsRefused) {
+  Tensors given = tensors_;
+  given["norm.weight"] = Counting({5}, 0);
+  Write(given);
+  EXPECT_NE(Refusal().find("hold tensors that the model lacks: norm.weight"), std::string::npos);
 }
 
 }  // namespace

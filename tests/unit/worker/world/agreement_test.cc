@@ -7,6 +7,7 @@
 
 #include "tests/unit/base/remove_folder.h"
 #include "worker/config/config_schema.h"
+#include "worker/models/decoder/parse_decoder.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -58,7 +59,7 @@ class InputTest : public testing::Test {
     return (folder_ / name).string();
   }
   /// The first key in which an input with this change differs from the plain one; "" if in none.
-  std::string DifferenceOf(const Json& resolved, const LlamaConfig& llama, const std::string& train,
+  std::string DifferenceOf(const Json& resolved, const ModelConfig& model, const std::string& train,
                            const std::string* valid = nullptr) const {
     const std::string plain_text = Write("plain", "abc");
     const TokenStream plain({plain_text});
@@ -68,8 +69,8 @@ class InputTest : public testing::Test {
       valid_stream.emplace(std::vector<std::string>{Write("valid", *valid)});
     }
     const auto complaint = DescribeDisagreement(
-        {DescribeInput(resolved_, {}, plain, nullptr),
-         DescribeInput(resolved, llama, changed, valid_stream ? &*valid_stream : nullptr)});
+        {DescribeInput(resolved_, model_, plain, nullptr),
+         DescribeInput(resolved, model, changed, valid_stream ? &*valid_stream : nullptr)});
     if (!complaint) {
       return "";
     }
@@ -80,12 +81,13 @@ class InputTest : public testing::Test {
                       const Json& value) const {
     Json resolved = resolved_;
     resolved[section][name] = value;
-    return DifferenceOf(resolved, {}, "abc");
+    return DifferenceOf(resolved, model_, "abc");
   }
 
   const std::filesystem::path folder_ =
       std::filesystem::path(testing::TempDir()) / ("agreement_" + std::to_string(getpid()));
   Json resolved_ = DefaultConfig();
+  const ModelConfig model_ = DescribeDecoder("llama", {});
 };
 
 TEST_F(InputTest, EveryKeyOfTheConfigurationButPathsIsCompared) {
@@ -110,19 +112,23 @@ TEST_F(InputTest, PathsMayDifferWhereThereIsOne) {
 }
 
 TEST_F(InputTest, ModelIsCompared) {
-  LlamaConfig llama;
-  llama.num_hidden_layers = 7;
-  EXPECT_EQ(DifferenceOf(resolved_, llama, "abc"), "the model's num_hidden_layers");
-  llama = {};
-  llama.rope_scaling.emplace();
-  EXPECT_EQ(DifferenceOf(resolved_, llama, "abc"), "the model's rope_scaling");
+  DecoderConfig decoder;
+  decoder.num_hidden_layers = 7;
+  EXPECT_EQ(DifferenceOf(resolved_, DescribeDecoder("llama", decoder), "abc"),
+            "the model's num_hidden_layers");
+  decoder = {};
+  decoder.rope_scaling.emplace();
+  EXPECT_EQ(DifferenceOf(resolved_, DescribeDecoder("llama", decoder), "abc"),
+            "the model's rope_scaling");
+  EXPECT_EQ(DifferenceOf(resolved_, DescribeDecoder("mistral", {}), "abc"),
+            "the model's model_type");
 }
 
 TEST_F(InputTest, ContentsOfTheFilesAreCompared) {
-  EXPECT_EQ(DifferenceOf(resolved_, {}, "abcd"), "the size of data.train");
-  EXPECT_EQ(DifferenceOf(resolved_, {}, "abd"), "the digest of data.train");
+  EXPECT_EQ(DifferenceOf(resolved_, model_, "abcd"), "the size of data.train");
+  EXPECT_EQ(DifferenceOf(resolved_, model_, "abd"), "the digest of data.train");
   const std::string valid = "v";
-  EXPECT_EQ(DifferenceOf(resolved_, {}, "abc", &valid), "the size of data.valid");
+  EXPECT_EQ(DifferenceOf(resolved_, model_, "abc", &valid), "the size of data.valid");
 }
 
 TEST_F(InputTest, WeightsAreCompared) {

@@ -1,10 +1,11 @@
-#include "worker/models/llama_config.h"
+#include "worker/models/model_config.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace fsdprun::worker {
@@ -16,9 +17,13 @@ Json GoodDocument() {
     "num_key_value_heads": 2, "bos_token_id": 1, "torch_dtype": "float32"})");
 }
 
+DecoderConfig ParseLlama(const Json& document) {
+  return std::get<DecoderConfig>(ParseModelConfig(document, "config.json").network);
+}
+
 std::string Refusal(const Json& document) {
   try {
-    ParseLlamaConfig(document, "config.json");
+    ParseModelConfig(document, "config.json");
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -26,7 +31,7 @@ std::string Refusal(const Json& document) {
 }
 
 TEST(LlamaConfigTest, DefaultsAreHuggingFaces) {
-  const LlamaConfig config = ParseLlamaConfig(GoodDocument(), "config.json");
+  const DecoderConfig config = ParseLlama(GoodDocument());
   EXPECT_EQ(config.head_dim, 16);
   EXPECT_EQ(config.num_key_value_heads, 2);
   EXPECT_EQ(config.rope_theta, 10000);
@@ -35,7 +40,7 @@ TEST(LlamaConfigTest, DefaultsAreHuggingFaces) {
   EXPECT_FALSE(config.rope_scaling.has_value());
   Json without = GoodDocument();
   without.erase("num_key_value_heads");
-  EXPECT_EQ(ParseLlamaConfig(without, "c").num_key_value_heads, 4);
+  EXPECT_EQ(ParseLlama(without).num_key_value_heads, 4);
 }
 
 TEST(LlamaConfigTest, EveryRequiredKeyIsNamedWhenMissing) {
@@ -165,7 +170,7 @@ const std::string kWidest = "at most 4194304";
 const std::string kKnownTypes = "\"default\" or \"llama3\"";
 
 const std::vector<BadValue> kBadValues = {
-    {"model_type", "gpt2", "\"llama\""},
+    {"model_type", "bert", "one of \"gpt2\", \"llama\", \"mistral\", \"qwen2\", \"qwen3\""},
     {"hidden_act", "gelu", "\"silu\""},
     {"attention_dropout", 0.1, "0 (dropout is not supported)"},
     {"is_causal", false, "true"},
@@ -240,7 +245,7 @@ TEST(LlamaConfigTest, RopeParametersWinOverTheThetaBesideThem) {
   Json document = GoodDocument();
   document["rope_theta"] = 10000.0;
   document["rope_parameters"] = Llama3Scaling();
-  const LlamaConfig config = ParseLlamaConfig(document, "c");
+  const DecoderConfig config = ParseLlama(document);
   EXPECT_EQ(config.rope_theta, 500000);
   ASSERT_TRUE(config.rope_scaling.has_value());
   EXPECT_EQ(config.rope_scaling->factor, 8);
@@ -250,34 +255,34 @@ TEST(LlamaConfigTest, RopeScalingWinsOverRopeParametersUnlessEmpty) {
   Json document = GoodDocument();
   document["rope_scaling"] = Llama3Scaling();
   document["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 700.0}};
-  EXPECT_EQ(ParseLlamaConfig(document, "c").rope_theta, 500000);
-  EXPECT_TRUE(ParseLlamaConfig(document, "c").rope_scaling.has_value());
+  EXPECT_EQ(ParseLlama(document).rope_theta, 500000);
+  EXPECT_TRUE(ParseLlama(document).rope_scaling.has_value());
   document["rope_scaling"] = Json::object();
-  EXPECT_EQ(ParseLlamaConfig(document, "c").rope_theta, 700);
-  EXPECT_FALSE(ParseLlamaConfig(document, "c").rope_scaling.has_value());
+  EXPECT_EQ(ParseLlama(document).rope_theta, 700);
+  EXPECT_FALSE(ParseLlama(document).rope_scaling.has_value());
 }
 
 TEST(LlamaConfigTest, OriginalLengthBesideRopeScalingWins) {
   Json document = GoodDocument();
   document["rope_scaling"] = Llama3Scaling();
   document["original_max_position_embeddings"] = 64;
-  EXPECT_EQ(ParseLlamaConfig(document, "c").rope_scaling->original_max_position_embeddings, 64);
+  EXPECT_EQ(ParseLlama(document).rope_scaling->original_max_position_embeddings, 64);
 }
 
 TEST(LlamaConfigTest, PaddingTokenCountsFromTheEndWhenNegative) {
   Json document = GoodDocument();
-  EXPECT_FALSE(ParseLlamaConfig(document, "c").padding_token.has_value());
+  EXPECT_FALSE(ParseLlama(document).padding_token.has_value());
   document["pad_token_id"] = nullptr;
-  EXPECT_FALSE(ParseLlamaConfig(document, "c").padding_token.has_value());
+  EXPECT_FALSE(ParseLlama(document).padding_token.has_value());
   document["pad_token_id"] = 5;
-  EXPECT_EQ(ParseLlamaConfig(document, "c").padding_token, 5);
+  EXPECT_EQ(ParseLlama(document).padding_token, 5);
   document["pad_token_id"] = -1;
-  EXPECT_EQ(ParseLlamaConfig(document, "c").padding_token, 255);
+  EXPECT_EQ(ParseLlama(document).padding_token, 255);
 }
 
 TEST(LlamaConfigTest, UnreadableFileIsNamed) {
   try {
-    ReadLlamaConfig("/nonexistent/model");
+    ReadModelConfig("/nonexistent/model");
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(), "cannot read /nonexistent/model: No such file or directory");

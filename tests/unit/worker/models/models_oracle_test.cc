@@ -1,5 +1,5 @@
-// Our Llama against Hugging Face's: the same config.json, weights and tokens through transformers'
-// LlamaForCausalLM (llama_oracle.py) and through ours.
+// Our models against Hugging Face's: the same config.json, weights and tokens through transformers
+// (models_oracle.py) and through ours.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -16,7 +16,7 @@
 #include "formats/safetensors/safetensors.h"
 #include "fsdp_runtime/plan/box.h"
 #include "tests/unit/base/remove_folder.h"
-#include "worker/models/llama.h"
+#include "worker/models/causal_lm.h"
 #include "worker/weights/load_weights.h"
 
 namespace fsdprun::worker {
@@ -29,7 +29,7 @@ at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& name) {
   return tensor;
 }
 
-std::vector<fsdp::LocalShard> WholeSlices(const Llama& model) {
+std::vector<fsdp::LocalShard> WholeSlices(const CausalLm& model) {
   std::vector<fsdp::LocalShard> slices;
   for (const auto& parameter : model.named_parameters()) {
     const at::Tensor& value = parameter.value();
@@ -40,23 +40,41 @@ std::vector<fsdp::LocalShard> WholeSlices(const Llama& model) {
   return slices;
 }
 
-/// Both sides run the same kernels in the same order on one thread, so that bits are compared.
+/// How far GPT-2's results may be away: its GELU is one kernel here and seven in transformers, each
+/// of which rounds to float32. The largest numbers compared are about 10.
+constexpr double kTolerance = 2e-5;
+
+/// A decoder runs the same kernels in the same order on one thread, so that bits are compared; but
+/// for one with norms of heads, whose gradients sum over all heads in another order.
+void ExpectSame(const at::Tensor& ours, const at::Tensor& expected, bool has_same_kernels,
+                const std::string& what) {
+  ASSERT_EQ(ours.sizes(), expected.sizes()) << what;
+  if (has_same_kernels) {
+    EXPECT_TRUE(ours.equal(expected))
+        << what << ": away by " << (ours - expected).abs().max().item<double>();
+  } else {
+    EXPECT_LE((ours - expected).abs().max().item<double>(), kTolerance) << what;
+  }
+}
+
 void ExpectSameResults(const std::filesystem::path& folder) {
-  const LlamaConfig config = ReadLlamaConfig(folder.string());
-  const auto model = std::make_shared<Llama>(config, ParameterFactory{});
-  LoadWeights(folder.string(), WholeSlices(*model), config.tie_word_embeddings);
+  const ModelConfig config = ReadModelConfig(folder.string());
+  const auto model = MakeCausalLm(config, ParameterFactory{});
+  LoadWeights(folder.string(), WholeSlices(*model), config.names);
+  const bool has_same_kernels = config.model_type != "gpt2" && config.model_type != "qwen3";
 
   const SafetensorsFile expected(folder / "expected.safetensors");
   const at::Tensor logits = model->forward(ReadTensor(expected, "tokens"));
   const at::Tensor loss = CausalLoss(logits, ReadTensor(expected, "targets"));
   loss.backward();
 
-  EXPECT_TRUE(logits.equal(ReadTensor(expected, "logits")));
-  EXPECT_TRUE(loss.equal(ReadTensor(expected, "loss")));
+  ExpectSame(logits, ReadTensor(expected, "logits"), has_same_kernels, "logits");
+  ExpectSame(loss, ReadTensor(expected, "loss"), has_same_kernels, "loss");
   size_t compared = 0;
   for (const auto& parameter : model->named_parameters()) {
     const at::Tensor gradient = ReadTensor(expected, "grad." + parameter.key());
-    EXPECT_TRUE(parameter.value().grad().equal(gradient)) << parameter.key();
+    ExpectSame(parameter.value().grad(), gradient, has_same_kernels && config.model_type != "qwen3",
+               parameter.key());
     ++compared;
   }
   EXPECT_EQ(compared + 4, expected.header().tensors.size()) << "besides tokens, targets, ...";
@@ -65,7 +83,7 @@ void ExpectSameResults(const std::filesystem::path& folder) {
 /// Empty if the configuration is accepted.
 std::string Refusal(const std::filesystem::path& folder) {
   try {
-    ReadLlamaConfig(folder.string());
+    ReadModelConfig(folder.string());
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -73,7 +91,7 @@ std::string Refusal(const std::filesystem::path& folder) {
 }
 
 /// Runs the oracle once for both tests.
-class LlamaOracleTest : public testing::Test {
+class ModelsOracleTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     at::set_num_threads(1);
@@ -81,8 +99,8 @@ class LlamaOracleTest : public testing::Test {
     if (python == nullptr) {
       return;
     }
-    folder_ = std::filesystem::path(testing::TempDir()) / ("llama_" + std::to_string(getpid()));
-    const char* script = std::getenv("FSDPRUN_LLAMA_ORACLE");
+    folder_ = std::filesystem::path(testing::TempDir()) / ("models_" + std::to_string(getpid()));
+    const char* script = std::getenv("FSDPRUN_MODELS_ORACLE");
     ASSERT_NE(script, nullptr) << "run through ctest";
     const std::string command = std::string(python) + " " + script + " " + folder_->string();
     ASSERT_EQ(std::system(command.c_str()), 0)
@@ -111,16 +129,16 @@ class LlamaOracleTest : public testing::Test {
  private:
   static std::optional<std::filesystem::path> folder_;
 };
-std::optional<std::filesystem::path> LlamaOracleTest::folder_;
+std::optional<std::filesystem::path> ModelsOracleTest::folder_;
 
-TEST_F(LlamaOracleTest, SavedModelsGiveTheSameLogitsLossAndGradients) {
+TEST_F(ModelsOracleTest, SavedModelsGiveTheSameLogitsLossAndGradients) {
   for (const std::filesystem::path& folder : Cases("models")) {
     SCOPED_TRACE(folder.filename().string());
     ExpectSameResults(folder);
   }
 }
 
-TEST_F(LlamaOracleTest, EveryKeyThatChangesResultsIsHonouredOrRefused) {
+TEST_F(ModelsOracleTest, EveryKeyThatChangesResultsIsHonouredOrRefused) {
   for (const std::filesystem::path& folder : Cases("fields")) {
     SCOPED_TRACE(folder.filename().string());
     const std::string expectation = ReadStrictJsonFile(folder / "expectation.json");

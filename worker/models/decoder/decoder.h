@@ -1,0 +1,86 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <fsdp/unit.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/models/causal_lm.h"
+#include "worker/models/layers.h"
+
+namespace fsdprun::worker {
+
+/// Causal self-attention with grouped key/value heads and rotary positions.
+class DecoderAttention : public torch::nn::Module {
+ public:
+  DecoderAttention(const DecoderConfig& config, const ParameterFactory& factory);
+  /// x: [batch, length, hidden]; cos, sin: [1, length, head_dim]; mask: bool [length, length], true
+  /// where a row sees a column; undefined: it sees all before it.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                     const at::Tensor& mask);
+
+ private:
+  int64_t head_dim_;
+  int64_t groups_;
+  std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
+  std::shared_ptr<RmsNorm> q_norm_, k_norm_;  // null without norms of heads
+};
+
+/// SwiGLU: down(silu(gate(x)) * up(x)).
+class DecoderMlp : public torch::nn::Module {
+ public:
+  DecoderMlp(const DecoderConfig& config, const ParameterFactory& factory);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  std::shared_ptr<Linear> gate_proj_, up_proj_, down_proj_;
+};
+
+/// One decoder layer, pre-norm.
+class DecoderBlock : public torch::nn::Module {
+ public:
+  DecoderBlock(const DecoderConfig& config, const ParameterFactory& factory);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                     const at::Tensor& mask = {});
+
+ private:
+  std::shared_ptr<DecoderAttention> self_attn_;
+  std::shared_ptr<DecoderMlp> mlp_;
+  std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;
+};
+
+/// Llama, Qwen and Mistral: LlamaForCausalLM and its kin with Hugging Face's operations in the same
+/// order, so that the same weights give the same bits.
+class Decoder : public CausalLm {
+ public:
+  Decoder(const ModelConfig& model, const DecoderConfig& config, const ParameterFactory& factory);
+
+  at::Tensor forward(const at::Tensor& tokens) override;
+  void InitParameter(const std::string& fqn, at::Tensor full,
+                     const at::Generator& generator) const override;
+
+ protected:
+  std::vector<std::shared_ptr<torch::nn::Module>> Blocks() const override;
+
+ private:
+  void RefreshTables(int64_t length, at::Device device);
+  /// The mask of block `i`; undefined where its window is at least `length`.
+  at::Tensor MaskOf(size_t i, int64_t length, at::Device device);
+
+  DecoderConfig network_;
+  std::shared_ptr<Embedding> embed_tokens_;
+  std::vector<fsdp::Unit<DecoderBlock>> blocks_;
+  std::shared_ptr<RmsNorm> norm_;
+  std::shared_ptr<Linear> lm_head_;  // null when tied
+  /// Tables for the longest sequence so far.
+  at::Tensor cos_;
+  at::Tensor sin_;
+  /// The window's mask for the length of the last sequence.
+  at::Tensor window_mask_;
+};
+
+}  // namespace fsdprun::worker
