@@ -17,6 +17,7 @@
 
 namespace fsdprun::checkpoint {
 
+class Channel;
 class FileSystem;
 class StepList;
 
@@ -54,6 +55,8 @@ struct Group {
   /// What rank 0 remembers of the checkpoints from one call to the next. Unset: nothing, except
   /// that a Saver does it from save to save.
   std::shared_ptr<StepList> steps;
+  /// What texts are exchanged over, instead of `collectives`, which then says only who is there.
+  std::shared_ptr<Channel> channel;
 };
 
 struct SaverOptions {
@@ -72,12 +75,16 @@ struct SaverOptions {
   bool takes_over = false;
   /// Larger pieces are cut into chunks of at most this size.
   int64_t chunk_bytes_max = int64_t{1} << 30;
-  /// All effects on disk go through this; unset: the real one. Tests inject faults here.
+  /// All effects on disk go through this; unset: the real one. Tests inject faults here. With
+  /// Begin, also from the thread of the save.
   std::shared_ptr<FileSystem> file_system;
+  /// What a save that was begun exchanges over, beside whatever the caller does with
+  /// `group.collectives`; not needed for Save.
+  std::shared_ptr<Channel> background;
 };
 
 /// Writes checkpoints `<dir>/step-<N>/` in DCP's layout. One per job process, all ranks.
-/// Thread: one. Blocking. Errors: CheckpointError, with the same text on all ranks.
+/// Thread: one. Errors: CheckpointError, with the same text on all ranks.
 class Saver {
  public:
   /// Collective. Claims the directory for this generation and removes what dead runs left behind.
@@ -85,7 +92,8 @@ class Saver {
   /// written; a newer generation of this job has claimed it; ClaimHeldError if another launch uses
   /// it.
   explicit Saver(const SaverOptions& options);
-  /// Does not release the claim: what ends with an error may be started again by its launcher.
+  /// Does not release the claim: what ends with an error may be started again by its launcher. Ends
+  /// what was begun and not finished, published or not.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -97,6 +105,25 @@ class Saver {
   /// and try again.
   /// ClaimHeldError: another launch has taken the directory.
   std::string Save(int64_t step, const State& state);
+
+  /// Collective. Does of Save what needs the other ranks' attention, and leaves the rest to a
+  /// thread of its own: copies of the tensors, then files, commit and room for the next. It
+  /// exchanges over SaverOptions::background. `state` may be changed once AwaitCopy has returned.
+  /// The copies take as much memory of the host as the tensors, and keep it until the Saver ends.
+  /// Precondition: no save is in the making. Errors: as Save, of what is found out before anything
+  /// is written.
+  void Begin(int64_t step, const State& state);
+
+  /// Not collective. Returns at once if nothing was begun.
+  void AwaitCopy();
+
+  /// Whether Finish would return at once: so there is one, and this rank's part of it has ended.
+  /// Not collective.
+  bool HasEnded() const;
+
+  /// What Begin has begun: as Save, which blocks until it has ended. Collective. Precondition: a
+  /// save is in the making.
+  std::string Finish();
 
   /// Whether another process has claimed the directory since, as far as can be told. Not
   /// collective; one look at a file.

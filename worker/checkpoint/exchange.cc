@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "worker/checkpoint/channel.h"
+
 namespace fsdprun::checkpoint {
 namespace {
 
@@ -54,6 +56,9 @@ at::Tensor ToTensor(const std::string& text, int64_t byte_count, at::Device devi
 }  // namespace
 
 std::vector<std::string> GatherTexts(const Group& group, const std::string& mine) {
+  if (group.channel) {
+    return group.channel->Gather(mine);
+  }
   const int64_t world_size = group.collectives->size();
   const at::Tensor length =
       at::zeros({1}, at::kLong).fill_(static_cast<int64_t>(mine.size())).to(group.device);
@@ -77,6 +82,9 @@ std::vector<std::string> GatherTexts(const Group& group, const std::string& mine
 }
 
 std::string BroadcastText(const Group& group, const std::string& mine) {
+  if (group.channel) {
+    return group.channel->Broadcast(mine);
+  }
   const bool is_source = group.collectives->rank() == 0;
   at::Tensor length =
       at::zeros({1}, at::kLong).fill_(static_cast<int64_t>(mine.size())).to(group.device);

@@ -1,8 +1,15 @@
+#include <c10/util/Exception.h>
+
 #include <cerrno>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "formats/checkpoint/step_list.h"
+#include "worker/checkpoint/channel.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/directory_sink.h"
 #include "worker/checkpoint/exchange.h"
@@ -13,6 +20,9 @@ namespace fsdprun::checkpoint {
 namespace {
 
 using nlohmann::json;
+
+/// Brings a snapshot to the host.
+using ToHost = std::function<void(Snapshot&)>;
 
 constexpr char kGranted = 'G';
 constexpr char kRefused = 'R';
@@ -42,25 +52,45 @@ ManifestFile DecodeWritten(const std::string& bytes) {
 // A save is three things that know nothing of each other: the snapshot, which is all that this rank
 // has to write; the plan, which says who writes what; and the sink, which is where it goes. This
 // file puts them together and exchanges between ranks how each step of it has ended.
+//
+// Note [Saves beside training]
+// The state of a run changes only in the optimizer's step. So a save that was begun copies it
+// beside the next forward and backward, and only the next optimizer step waits for what is not
+// copied yet. What is agreed before that goes over training's communicator, at the same place of
+// the program on all ranks; what follows goes over the background's channel, since training uses
+// the other meanwhile, in an order that has nothing to do with it.
 struct Saver::Impl {
   explicit Impl(const SaverOptions& options)
       : group(options.group),
+        background(options.group),
         agreement(options.chunk_bytes_max),
         sink(options, options.group.steps ? options.group.steps : std::make_shared<StepList>(),
-             [this](const std::string& message) { EmitWarning(group, message); }) {}
+             [this](const std::string& message) { EmitWarning(group, message); }) {
+    background.channel = options.background;
+  }
 
   int64_t rank() const { return group.collectives->rank(); }
   bool is_rank0() const { return rank() == 0; }
 
   void ClaimDirectory();
-  std::string Write(const Snapshot& snapshot, const SavePlan& plan);
+  std::shared_ptr<const SavePlan> Prepare(int64_t step, const State& state, Snapshot& snapshot);
+  std::string Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                       const ToHost& to_host);
+  std::string Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                    const ToHost& to_host);
   std::string PublishWritten(const Snapshot& snapshot, const SavePlan& plan,
                              const std::vector<std::string>& written_texts);
-  CheckpointError CauseOf(const CheckpointError& failure) const;
+  [[noreturn]] void Fail(const Group& over, int64_t step, const CheckpointError& error);
+  CheckpointError CauseOf(const Group& over, const CheckpointError& failure) const;
 
   const Group group;
+  Group background;
   PlanAgreement agreement;
   DirectorySink sink;
+  Staging staging;
+  // Of what was begun.
+  std::future<void> copied;
+  std::future<std::string> pending;
 };
 
 void Saver::Impl::ClaimDirectory() {
@@ -95,22 +125,24 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot, const SavePlan
   return sink.Publish(std::move(manifest), ComposeMetadata(plan, written));
 }
 
-std::string Saver::Impl::Write(const Snapshot& snapshot, const SavePlan& plan) {
-  const std::vector<std::string> written = AttemptOnAll(group, [&] {
+std::string Saver::Impl::Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                               const ToHost& to_host) {
+  const std::vector<std::string> written = AttemptOnAll(over, [&] {
+    to_host(snapshot);
     return EncodeWritten(sink.Write(snapshot.step, rank(),
                                     BlobsOf(snapshot, plan.chunks[static_cast<size_t>(rank())])));
   });
-  return AttemptOnRank0(group, [&] { return PublishWritten(snapshot, plan, written); });
+  return AttemptOnRank0(over, [&] { return PublishWritten(snapshot, plan, written); });
 }
 
 /// Who takes a claim removes the files in the making of the one who had it: then a save fails for
 /// want of them, and the claim is the cause. Collective.
-CheckpointError Saver::Impl::CauseOf(const CheckpointError& failure) const {
+CheckpointError Saver::Impl::CauseOf(const Group& over, const CheckpointError& failure) const {
   if (failure.error_number() == ECANCELED) {
     return failure;  // there is no time to look
   }
   try {
-    AttemptOnRank0(group, [this] {
+    AttemptOnRank0(over, [this] {
       sink.CheckHeld();
       return std::string();
     });
@@ -121,45 +153,107 @@ CheckpointError Saver::Impl::CauseOf(const CheckpointError& failure) const {
   return failure;
 }
 
+void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& error) {
+  if (is_rank0()) {
+    sink.Discard(step);
+  }
+  const CheckpointError cause = CauseOf(over, error);
+  const std::string text =
+      "checkpoint of step " + std::to_string(step) + " failed: " + cause.what();
+  if (cause.error_number() == kClaimLost) {
+    throw ClaimHeldError(text);
+  }
+  throw CheckpointError(text, cause.error_number());
+}
+
+/// Fills in the snapshot. Collective over training's communicator.
+std::shared_ptr<const SavePlan> Saver::Impl::Prepare(int64_t step, const State& state,
+                                                     Snapshot& snapshot) {
+  try {
+    const std::vector<std::string> checksums = AttemptOnAll(group, [&] {
+      snapshot = TakeSnapshot(step, state, is_rank0());
+      if (is_rank0()) {
+        sink.Prepare(step, state.run);
+      }
+      return PlanAgreement::ChecksumOf(snapshot.slices);
+    });
+    return agreement.Agree(group, snapshot.slices, checksums);
+  } catch (const CheckpointError& error) {
+    Fail(group, step, error);
+  }
+}
+
+/// What follows Prepare. Collective over `over`.
+std::string Saver::Impl::Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                                  const ToHost& to_host) {
+  std::string published;
+  try {
+    published = Write(over, snapshot, plan, to_host);
+  } catch (const CheckpointError& error) {
+    Fail(over, snapshot.step, error);
+  }
+  if (is_rank0()) {
+    sink.Prune(snapshot.run, published);
+  }
+  return published;
+}
+
 Saver::Saver(const SaverOptions& options) : impl_(std::make_unique<Impl>(options)) {
   impl_->ClaimDirectory();
 }
 
-Saver::~Saver() = default;
+Saver::~Saver() {
+  if (impl_->pending.valid()) {
+    impl_->background.channel->Cancel();
+    impl_->pending.wait();
+  }
+}
 
 bool Saver::IsReplaced() const { return impl_->sink.IsReplaced(); }
 
 void Saver::Release() { impl_->sink.Release(); }
 
 std::string Saver::Save(int64_t step, const State& state) {
-  Impl& impl = *impl_;
   Snapshot snapshot;
-  std::string published;
-  try {
-    const std::vector<std::string> checksums = AttemptOnAll(impl.group, [&] {
-      snapshot = TakeSnapshot(step, state, impl.is_rank0());
-      if (impl.is_rank0()) {
-        impl.sink.Prepare(step, state.run);
-      }
-      return PlanAgreement::ChecksumOf(snapshot.slices);
+  const std::shared_ptr<const SavePlan> plan = impl_->Prepare(step, state, snapshot);
+  return impl_->Complete(impl_->group, snapshot, *plan, CopyToHost);
+}
+
+void Saver::Begin(int64_t step, const State& state) {
+  Impl& impl = *impl_;
+  TORCH_CHECK(impl.background.channel != nullptr,
+              "checkpoint::Saver::Begin: SaverOptions::background is not set");
+  TORCH_CHECK(!impl.pending.valid(),
+              "checkpoint::Saver::Begin: a save is in the making; Finish() it first");
+  auto snapshot = std::make_shared<Snapshot>();
+  const std::shared_ptr<const SavePlan> plan = impl.Prepare(step, state, *snapshot);
+  auto copied = std::make_shared<std::promise<void>>();
+  impl.copied = copied->get_future();
+  impl.pending = std::async(std::launch::async, [&impl, snapshot, plan, copied] {
+    return impl.Complete(impl.background, *snapshot, *plan, [&](Snapshot& shared) {
+      const auto let_go = [&](const void*) { copied->set_value(); };  // also after an error
+      const std::unique_ptr<const void, decltype(let_go)> copying(&shared, let_go);
+      impl.staging.Copy(shared);
     });
-    published = impl.Write(snapshot, *impl.agreement.Agree(impl.group, snapshot.slices, checksums));
-  } catch (const CheckpointError& error) {
-    if (impl.is_rank0()) {
-      impl.sink.Discard(step);
-    }
-    const CheckpointError cause = impl.CauseOf(error);
-    const std::string text =
-        "checkpoint of step " + std::to_string(step) + " failed: " + cause.what();
-    if (cause.error_number() == kClaimLost) {
-      throw ClaimHeldError(text);
-    }
-    throw CheckpointError(text, cause.error_number());
+  });
+}
+
+void Saver::AwaitCopy() {
+  if (impl_->copied.valid()) {
+    impl_->copied.get();
   }
-  if (impl.is_rank0()) {
-    impl.sink.Prune(state.run, published);
-  }
-  return published;
+}
+
+bool Saver::HasEnded() const {
+  return impl_->pending.valid() &&
+         impl_->pending.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+std::string Saver::Finish() {
+  TORCH_CHECK(impl_->pending.valid(),
+              "checkpoint::Saver::Finish: no save is in the making; Begin() one first");
+  AwaitCopy();
+  return impl_->pending.get();
 }
 
 }  // namespace fsdprun::checkpoint

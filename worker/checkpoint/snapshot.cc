@@ -1,5 +1,8 @@
 #include "worker/checkpoint/snapshot.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -46,13 +49,34 @@ Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0) {
   snapshot.run = state.run;
   for (const fsdp::LocalShard& slice : state.tensors) {
     snapshot.slices.push_back(InfoOfSlice(slice));
-    snapshot.host.push_back(slice.local.detach().to(at::kCPU).contiguous());
+    snapshot.host.push_back(slice.local.detach());
   }
   if (is_rank0) {
     snapshot.objects.push_back(ObjectBlob(kParamGroupsKey, state.param_groups_json));
     snapshot.objects.push_back(ObjectBlob(kTrainStateKey, state.training_state_json));
   }
   return snapshot;
+}
+
+void CopyToHost(Snapshot& snapshot) {
+  for (at::Tensor& tensor : snapshot.host) {
+    tensor = tensor.to(at::kCPU).contiguous();
+  }
+}
+
+void Staging::Copy(Snapshot& snapshot) {
+  const at::NoGradGuard no_grad;
+  buffers_.resize(snapshot.host.size());
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    at::Tensor& tensor = snapshot.host[i];
+    at::Tensor& buffer = buffers_[i];
+    if (!buffer.defined() || buffer.sizes() != tensor.sizes() ||
+        buffer.scalar_type() != tensor.scalar_type()) {
+      buffer = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+    }
+    buffer.copy_(tensor);
+    tensor = buffer;
+  }
 }
 
 std::vector<BlobToWrite> BlobsOf(const Snapshot& snapshot,

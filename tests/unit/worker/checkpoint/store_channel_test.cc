@@ -1,0 +1,87 @@
+#include "worker/checkpoint/store_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/comm/ranks.h"
+
+namespace fsdprun::checkpoint {
+namespace {
+
+class StoreChannelTest : public testing::Test {
+ protected:
+  std::unique_ptr<StoreChannel> Join(int64_t rank, int64_t size,
+                                     std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
+    StoreChannelOptions options;
+    options.store = std::make_shared<fsdp::StoreClient>("127.0.0.1", server_->getPort(),
+                                                        std::chrono::seconds(30));
+    options.prefix = "checkpoint/1";
+    options.rank = rank;
+    options.size = size;
+    options.timeout = timeout;
+    return std::make_unique<StoreChannel>(std::move(options));
+  }
+
+  const c10::intrusive_ptr<c10d::TCPStore> server_ = fsdp::testing::serve_store();
+};
+
+TEST_F(StoreChannelTest, EveryRankHasEveryTextInOrder) {
+  constexpr int64_t kRanks = 3;
+  constexpr int kRounds = 40;
+  std::vector<std::thread> ranks;
+  const int64_t keys_before = server_->getNumKeys();
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto channel = Join(rank, kRanks);
+      for (int round = 0; round < kRounds; ++round) {
+        const std::string text = std::string("\0\xff", 2) + std::to_string(round);
+        const auto texts = channel->Gather(text + "," + std::to_string(rank));
+        ASSERT_EQ(texts.size(), size_t{kRanks});
+        for (int64_t other = 0; other < kRanks; ++other) {
+          EXPECT_EQ(texts[static_cast<size_t>(other)], text + "," + std::to_string(other));
+        }
+        EXPECT_EQ(channel->Broadcast(rank == 0 ? text : "not this"), text);
+      }
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  EXPECT_LE(server_->getNumKeys() - keys_before, 4);  // earlier exchanges are forgotten
+}
+
+TEST_F(StoreChannelTest, NamesTheRankThatHasNotAnswered) {
+  const auto channel = Join(0, 2, std::chrono::milliseconds(300));
+  try {
+    channel->Gather("mine");
+    FAIL();
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.error_number(), ETIMEDOUT);
+    EXPECT_EQ(std::string(error.what()).find("rank 1 has not told"), 0U) << error.what();
+  }
+}
+
+TEST_F(StoreChannelTest, IsCancelledWhileItWaits) {
+  const auto channel = Join(1, 2);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    channel->Cancel();
+  });
+  try {
+    channel->Broadcast("");
+    ADD_FAILURE();
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.error_number(), ECANCELED);
+  }
+  other.join();
+}
+
+}  // namespace
+}  // namespace fsdprun::checkpoint

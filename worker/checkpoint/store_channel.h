@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint/error.h"
+#include "fsdp_runtime/store/store_client.h"
+#include "worker/checkpoint/channel.h"
+
+namespace fsdprun::checkpoint {
+
+struct StoreChannelOptions {
+  std::shared_ptr<fsdp::StoreClient> store;
+  /// Of this job's keys, no one else's: with the generation in it, they are this world's.
+  std::string prefix;
+  int64_t rank = 0;
+  int64_t size = 1;
+  /// For one text of another rank, which may be writing gigabytes meanwhile.
+  std::chrono::milliseconds timeout = std::chrono::hours(1);
+};
+
+/// Exchanges over the job's key-value store, so that a thread of its own can do it beside training,
+/// whose communicators it leaves alone. One exchange costs a round trip or two of each rank; rank 0
+/// reads every other rank's text. Errors: CheckpointError naming the rank that was waited for, or
+/// what the store answered; after one, the channel is of no use.
+class StoreChannel : public Channel {
+ public:
+  explicit StoreChannel(StoreChannelOptions options) : options_(std::move(options)) {}
+
+  std::vector<std::string> Gather(const std::string& mine) override;
+  std::string Broadcast(const std::string& mine) override;
+
+  /// Within half a second.
+  void Cancel() override { is_cancelled_ = true; }
+
+ private:
+  std::string KeyOf(const std::string& part) const;
+  std::string Await(const std::string& key, int64_t from_rank);
+  void Forget(std::vector<std::string> keys);
+
+  const StoreChannelOptions options_;
+  std::atomic<bool> is_cancelled_{false};
+  /// Of the exchange that is next.
+  int64_t number_ = 0;
+  /// On rank 0: keys of earlier exchanges that some rank may still read.
+  std::vector<std::string> unread_;
+};
+
+}  // namespace fsdprun::checkpoint
