@@ -118,6 +118,14 @@ def safetensors() -> None:
     write("safetensors", "file_empty", struct.pack("<Q", 2) + b"{}")
 
 
+def checkpoint_texts() -> None:
+    write("checkpoint_texts", "offsets", 'o{"w":{"saved_offsets":[3,0]},"s":{"saved_offsets":[]}}')
+    write("checkpoint_texts", "map", 'r{"model.*.w":"*.weight","model.*":"*","optim.*":null,"a":"b"}')
+    write("checkpoint_texts", "rope_4", 'c{"model_type":"llama","rope_theta":500000.0,"rope_scaling":{"type":"linear","factor":2.0}}')
+    write("checkpoint_texts", "rope_5", 'c{"model_type":"qwen3","rope_parameters":{"rope_type":"llama3","rope_theta":1e6,"factor":8.0}}')
+    write("checkpoint_texts", "tied", 'c{"model_type":"gpt2","tie_word_embeddings":null,"eos_token_id":[1,2],"architectures":null}')
+
+
 def documents() -> None:
     configuration = {"model": {"layers": 4, "rate": 3e-4, "tied": False}, "names": ["ä", "\n"]}
     write("json", "configuration", json.dumps(configuration))
@@ -237,5 +245,5 @@ def monitoring() -> None:
 
 
 if __name__ == "__main__":
-    for make in (pickles, metadata, archives, state_dicts, safetensors, documents, store, keeper, messages, command_lines, monitoring):
+    for make in (pickles, metadata, archives, state_dicts, safetensors, checkpoint_texts, documents, store, keeper, messages, command_lines, monitoring):
         make()

@@ -1,0 +1,217 @@
+"""Weights out to Hugging Face and .pt, and in again: transformers, torch and safetensors are the judges."""
+
+import json
+
+import torch
+import torch.distributed.checkpoint as dcp
+from ckpt_case import CkptCase
+from safetensors.torch import load_file
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from unittest_main import main
+
+SMALL = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 64}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32, "rope_theta": 500000.0}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
+    "llama tied": lambda: LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=True)),
+    "llama 3": lambda: LlamaForCausalLM(LlamaConfig(**SMALL, rope_parameters=LLAMA3)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SMALL)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SMALL)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=96, n_positions=64, n_embd=32, n_layer=2, n_head=4)),
+}
+TOKENS = torch.arange(40).view(2, 20)
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(TOKENS).logits
+
+
+class ExportTest(CkptCase):
+    def make(self, kind="llama"):
+        torch.manual_seed(1)
+        model = MODELS[kind]()
+        config = self.dir / "config.json"
+        config.write_text(json.dumps(model.config.to_dict()))
+        return model, self.save_model("checkpoint", model), config
+
+    def test_every_family_gives_the_same_logits(self):
+        for kind in MODELS:
+            with self.subTest(kind):
+                model, checkpoint, config = self.make(kind)
+                out = self.dir / f"out {kind}"
+                self.ckpt("export", checkpoint, out, "--config", config)
+                loaded = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+                self.assertTrue(torch.equal(logits(loaded), logits(model)))
+
+    def test_shards_are_those_of_the_index(self):
+        model, checkpoint, config = self.make()
+        out = self.dir / "out"
+        files = self.report("export", checkpoint, out, "--config", config, "--max-shard-size", "20KB")["files"]
+        index = json.loads((out / "model.safetensors.index.json").read_text())
+        self.assertEqual(set(index["weight_map"].values()), {name for name in files if name.startswith("model-")})
+        self.assertGreater(len(set(index["weight_map"].values())), 2)
+        self.assertEqual(index["metadata"]["total_size"], sum(t.nbytes for t in model.state_dict().values()))
+        self.assertTrue(torch.equal(logits(AutoModelForCausalLM.from_pretrained(out)), logits(model)))
+        self.assertIn("bit-equal, and there is no other", self.ckpt("diff", checkpoint, out)[0])
+
+    def test_casts_are_torchs(self):
+        torch.manual_seed(2)
+        bits = torch.randint(-2**31, 2**31 - 1, (1 << 16,), dtype=torch.int32)
+        special = torch.tensor([0.0, -0.0, 1e-8, 65504, 65519.9, 65520, 6e-8, 2.9e-8, 3e-8, float("inf"), float("nan")])
+        weights = {"a": bits.view(torch.float32), "b": special, "c": torch.randn(999, dtype=torch.float64),
+                   "h": torch.arange(65536, dtype=torch.int32).to(torch.uint16).view(torch.float16), "i": torch.arange(7)}
+        checkpoint = self.save("checkpoint", {"model": weights})
+        for dtype in ("float32", "bfloat16", "float16"):
+            with self.subTest(dtype):
+                out = self.dir / f"{dtype}.pt"
+                self.ckpt("export", checkpoint, out, "--format", "pt", "--dtype", dtype)
+                got = torch.load(out, weights_only=True)
+                for name, tensor in weights.items():
+                    to = tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+                    self.assertEqual(got[name].dtype, to.dtype)
+                    self.assertTrue(torch.equal(got[name].isnan(), to.isnan()), name)
+                    self.assertTrue(torch.equal(got[name].nan_to_num(1), to.nan_to_num(1)), name)
+
+    def test_a_pt_file_loads_without_executing_anything(self):
+        model, checkpoint, _ = self.make()
+        out = self.dir / "model.pt"
+        self.ckpt("export", checkpoint, out, "--format=pt")
+        self.assert_tensors_equal(torch.load(out, weights_only=True), model.state_dict())
+
+    def test_both_spellings_of_the_rotary_embedding(self):
+        _, checkpoint, config = self.make("llama 3")
+        out = self.dir / "out"
+        self.ckpt("export", checkpoint, out, "--config", config)
+        written = json.loads((out / "config.json").read_text())
+        self.assertEqual(written["rope_theta"], 500000.0)
+        self.assertEqual(written["rope_parameters"], LLAMA3)
+        self.assertEqual(written["rope_scaling"], {k: v for k, v in LLAMA3.items() if k != "rope_theta"})
+        self.assertEqual(written["torch_dtype"], written["dtype"])
+
+    def test_tied_weights_that_differ_are_refused(self):
+        model, _, config = self.make("llama tied")
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        state["lm_head.weight"][0, 0] += 1
+        checkpoint = self.save("other", {"model": state})
+        self.refuse(["lm_head.weight", "tie_word_embeddings"], "export", checkpoint, self.dir / "out", "--config", config)
+        self.assertFalse((self.dir / "out").exists())
+
+    def test_a_tokenizer_is_carried_along(self):
+        _, checkpoint, config = self.make()
+        tokenizer = self.dir / "tokenizer"
+        tokenizer.mkdir()
+        self.refuse([tokenizer, "--tokenizer-dir"], "export", checkpoint, self.dir / "out", "--config", config,
+                    "--tokenizer-dir", tokenizer)
+        self.assertFalse((self.dir / "out").exists())
+        (tokenizer / "tokenizer.json").write_text("{}")
+        (tokenizer / "notes.txt").write_text("mine")
+        out, _ = self.ckpt("export", checkpoint, self.dir / "out", "--config", config, "--tokenizer-dir", tokenizer)
+        self.assertTrue((self.dir / "out" / "tokenizer.json").exists())
+        self.assertFalse((self.dir / "out" / "notes.txt").exists())
+        self.assertNotIn("no files of a tokenizer", out)
+
+    def test_nothing_old_is_overwritten_unless_asked_for(self):
+        _, checkpoint, config = self.make()
+        out = self.dir / "out"
+        out.mkdir()
+        (out / "model.safetensors").write_bytes(b"old")
+        (out / "notes.txt").write_text("mine")
+        self.refuse([out, "--force"], "export", checkpoint, out, "--config", config)
+        self.assertEqual((out / "model.safetensors").read_bytes(), b"old")
+        self.ckpt("export", checkpoint, out, "--config", config, "--force", "--max-shard-size=20KB")
+        self.assertEqual((out / "notes.txt").read_text(), "mine")
+        self.assertFalse((out / "model.safetensors").exists(), "transformers would prefer it to the index")
+        self.ckpt("export", checkpoint, out, "--config", config, "--force")
+        self.assertEqual([path.name for path in out.glob("model*")], ["model.safetensors"])
+        file = self.dir / "model.pt"
+        file.write_bytes(b"old")
+        self.refuse([file, "--force"], "export", checkpoint, file, "--format=pt")
+        self.assertEqual(file.read_bytes(), b"old")
+        self.assertEqual(self.leftovers(), [])
+
+    def test_without_a_configuration(self):
+        _, checkpoint, _ = self.make()
+        self.refuse([checkpoint, "--config FILE"], "export", checkpoint, self.dir / "out")
+
+
+class ImportTest(CkptCase):
+    def test_python_reads_it_and_it_exports_to_the_same(self):
+        torch.manual_seed(3)
+        model = LlamaForCausalLM(LlamaConfig(**SMALL))
+        source = self.dir / "source"
+        model.save_pretrained(source, max_shard_size="20KB")
+        imported = self.dir / "imported"
+        self.ckpt("import", source, imported)
+        state = {"model": {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}}
+        dcp.load(state, checkpoint_id=imported, no_dist=True)
+        self.assert_tensors_equal(state["model"], model.state_dict())
+        self.ckpt("verify", imported)
+        self.ckpt("export", imported, self.dir / "again")
+        self.assert_tensors_equal(load_file(self.dir / "again" / "model.safetensors"), load_all(source))
+        self.assertTrue(torch.equal(logits(AutoModelForCausalLM.from_pretrained(self.dir / "again")), logits(model)))
+
+    def test_every_dtype_and_shape(self):
+        from safetensors.torch import save_file
+        weights = {f"t{i}": torch.arange(6).to(dtype).view(2, 3) for i, dtype in enumerate(
+            (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+             torch.uint8, torch.bool))}
+        weights |= {"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "large": torch.randn(40, 1 << 19)}
+        source = self.dir / "model.safetensors"
+        save_file(weights, source)
+        self.ckpt("import", source, self.dir / "out")
+        state = {"model": {name: torch.zeros_like(tensor) for name, tensor in weights.items()}}
+        dcp.load(state, checkpoint_id=self.dir / "out", no_dist=True)
+        self.assert_tensors_equal(state["model"], weights)
+
+    def test_nothing_old_is_overwritten_unless_asked_for(self):
+        old = self.save("old", {"model": {"a": torch.ones(3)}})
+        source = self.dir / "source"
+        LlamaForCausalLM(LlamaConfig(**SMALL)).save_pretrained(source)
+        self.refuse([old, "--force"], "import", source, old)
+        self.assertEqual([t["key"] for t in self.report("inspect", old)["tensors"]], ["model.a"])
+        self.ckpt("import", source, old, "--force")
+        self.ckpt("verify", old)
+        self.assertGreater(len(self.report("inspect", old)["tensors"]), 10)
+        self.assertEqual(self.leftovers(), [])
+
+
+class ConvertTest(CkptCase):
+    def test_keys_are_renamed_and_objects_kept(self):
+        state = {"model": {"a.weight": torch.randn(3, 4), "b.weight": torch.randn(2)}, "step": 7, "other": {"x": torch.ones(1)}}
+        checkpoint = self.save("checkpoint", state)
+        rules = self.dir / "map.json"
+        rules.write_text(json.dumps({"model.a.*": "layers.0.*", "model.*": "*", "other.*": None}))
+        self.ckpt("convert", checkpoint, self.dir / "out", "--map", rules)
+        target = {"layers.0.weight": torch.zeros(3, 4), "b.weight": torch.zeros(2), "step": 0}
+        dcp.load(target, checkpoint_id=self.dir / "out", no_dist=True)
+        self.assertTrue(torch.equal(target["layers.0.weight"], state["model"]["a.weight"]))
+        self.assertTrue(torch.equal(target["b.weight"], state["model"]["b.weight"]))
+        self.assertEqual(target["step"], 7)
+        self.assertEqual(len(self.report("inspect", self.dir / "out")["tensors"]), 2)
+
+    def test_bad_maps(self):
+        checkpoint = self.save("checkpoint", {"model": {"a": torch.ones(2), "b": torch.ones(2)}})
+        rules = self.dir / "map.json"
+        for text, words in (('{"a": 1}', ["map.json", "a"]), ('{"a**": "b"}', ["one *"]), ('{"a": "x*"}', ["one *"]),
+                            ("[]", ["map.json"]), ('{"a": "b", "a": "c"}', ["map.json"]), ('{"model.*": "same"}', ["same", "taken"])):
+            with self.subTest(text):
+                rules.write_text(text)
+                self.refuse(words, "convert", checkpoint, self.dir / "out", "--map", rules)
+                self.assertFalse((self.dir / "out").exists())
+        self.assertEqual(self.leftovers(), [])
+
+
+def load_all(folder):
+    tensors = {}
+    for path in folder.glob("*.safetensors"):
+        tensors |= load_file(path)
+    return tensors
+
+
+if __name__ == "__main__":
+    main()
