@@ -129,6 +129,16 @@ int LetterOfCode(int code) {
   }
 }
 
+/// If the action is the default one when it begins, ncurses takes SIGTSTP over and ignores it in
+/// each refresh, which throws away one that is pending: Ctrl-Z would do nothing now and then.
+void KeepStopFromCurses() {
+  struct sigaction current {};
+  ::sigaction(SIGTSTP, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) {
+    ::signal(SIGTSTP, [](int) {});
+  }
+}
+
 /// What ncurses would do with it is not safe where it interrupts ncurses. What was ignored before
 /// stays so.
 void TakeSignalsFromCurses() {
@@ -217,6 +227,7 @@ absl::StatusOr<std::unique_ptr<Screen>> Screen::Open(const Environment& environm
   // ncurses would put them first.
   ::use_env(false);
   ::use_tioctl(true);
+  KeepStopFromCurses();
   if (parts.sink.valid() && parts.output != nullptr) {
     parts.terminal = ::newterm(nullptr, parts.output, stdin);
   }
@@ -229,7 +240,9 @@ absl::StatusOr<std::unique_ptr<Screen>> Screen::Open(const Environment& environm
   if (parts.has_colours) {
     BeginColours();
   }
-  return std::unique_ptr<Screen>(new Screen(std::move(parts)));
+  std::unique_ptr<Screen> screen(new Screen(std::move(parts)));
+  screen->Resize();  // A SIGWINCH of meanwhile is lost.
+  return screen;
 }
 
 Screen::Screen(Parts parts)
