@@ -75,6 +75,7 @@ def rule_of(command: str) -> Run | Named | None:
 # Blocks that are not commands: language and a pattern that the text contains -> what is done with it.
 BLOCKS: list[tuple[str, str, str]] = [
     ("json", r'"model".*"data".*"train"', "training configuration"),
+    ("json", r'"optim\.\*": null', "map of keys, which fsdpctl's tests of ckpt convert have"),
     ("cpp", r"int main\(", "C++ program"),
     ("python", r"FSDPRUN_VITALS_FILE", "worker, which launcher_vitals runs"),
     ("python", r"FSDPRUN_CONTROL_FD.*makefile", "worker that saves when asked, which launcher_fsdpctl_nodes has, too"),
