@@ -23,6 +23,11 @@ class Bomb:
         return os.system, (f"touch {self.path}",)
 
 
+def shorter(length):
+    """Some lengths below this one. Unit tests of the readers have them all, without a process for each."""
+    return sorted({*range(0, length, max(1, length // 8)), 1, length - 1})
+
+
 class HostileCase(CkptCase):
     def read_all(self, path, words):
         """No command takes it, and none leaves anything."""
@@ -35,19 +40,19 @@ class HostileCase(CkptCase):
 
 
 class DcpTest(HostileCase):
-    def test_metadata_truncated_at_every_byte(self):
+    def test_metadata_truncated(self):
         checkpoint = self.save("checkpoint", {"model": {"a": torch.ones(2)}})
         path = checkpoint / ".metadata"
         good = path.read_bytes()
-        for length in range(len(good)):
+        for length in shorter(len(good)):
             path.write_bytes(good[:length])
             self.refuse([path], "inspect", checkpoint)
 
-    def test_data_truncated_at_every_byte(self):
+    def test_data_truncated(self):
         checkpoint = self.save("checkpoint", {"model": {"a": torch.ones(2)}})
         path = checkpoint / "__0_0.distcp"
         good = path.read_bytes()
-        for length in range(0, len(good), 7):
+        for length in shorter(len(good)):
             path.write_bytes(good[:length])
             self.refuse([path], "export", checkpoint, self.dir / "out.pt", "--format=pt")
             self.ckpt("verify", checkpoint, code=1)
@@ -101,10 +106,10 @@ class DcpTest(HostileCase):
 
 
 class SafetensorsTest(HostileCase):
-    def test_truncated_at_every_byte(self):
+    def test_truncated(self):
         good = save({"a": torch.ones(2), "b": torch.ones(3)})
         path = self.dir / "model.safetensors"
-        for length in range(len(good)):
+        for length in shorter(len(good)):
             path.write_bytes(good[:length])
             self.refuse([path], "inspect", path)
 

@@ -98,6 +98,14 @@ TEST_F(SafetensorsTest, RefusesDamagedFiles) {
 
 std::string OneTensor(const std::string& fields) { return "{\"t\":{" + fields + "}}"; }
 
+TEST_F(SafetensorsTest, EveryTruncationIsRefusedByName) {
+  const std::string whole = Encode(kTwo, 32);
+  for (size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_NE(Refusal(whole.substr(0, length)).find((folder_ / "f").string()), std::string::npos)
+        << length;
+  }
+}
+
 TEST_F(SafetensorsTest, RefusesHostileHeaders) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {OneTensor(R"("dtype":"F32","shape":[1])"), "without dtype, shape or data_offsets"},
