@@ -52,9 +52,8 @@ int64_t ParseHeadDim(const Fields& fields, const DecoderConfig& config, int64_t 
     return missing;
   }
   if (config.hidden_size % config.num_attention_heads != 0) {
-    fields.Refuse(
-        "num_attention_heads",
-        "a divisor of hidden_size = " + std::to_string(config.hidden_size) + " (or a head_dim)");
+    fields.Refuse("num_attention_heads",
+                  "a divisor of hidden_size = " + std::to_string(config.hidden_size));
   }
   return config.hidden_size / config.num_attention_heads;
 }

@@ -51,6 +51,7 @@ LLAMA_FIELDS = {
     "num_key_value_heads-null": ({"num_key_value_heads": None}, "honour"),
     "head_dim": ({"head_dim": 8}, "honour"),
     "head_dim-null": ({"head_dim": None}, "ignore"),
+    "head_dim-beside_another_width": ({"head_dim": 16, "hidden_size": 66}, "refuse"),
     "hidden_act": ({"hidden_act": "gelu"}, "refuse"),
     "max_position_embeddings": ({"max_position_embeddings": 16}, "ignore"),
     "initializer_range": ({"initializer_range": 0.5}, "ignore"),
