@@ -116,6 +116,9 @@ def safetensors() -> None:
     write("safetensors", "header_empty", "{}")
     write("safetensors", "file", struct.pack("<Q", len(text) + 2) + text.encode() + b"  " + bytes(range(40)))
     write("safetensors", "file_empty", struct.pack("<Q", 2) + b"{}")
+    index = {"metadata": {"total_size": 7},
+             "weight_map": {"t": "a.safetensors", "u": "a.safetensors", "v": "b.safetensors"}}
+    write("safetensors", "index", "index:" + json.dumps(index))
 
 
 def checkpoint_texts() -> None:
@@ -123,6 +126,19 @@ def checkpoint_texts() -> None:
     write("checkpoint_texts", "map", 'r{"model.*.w":"*.weight","model.*":"*","optim.*":null,"a":"b"}')
     write("checkpoint_texts", "rope_4", 'c{"model_type":"llama","rope_theta":500000.0,"rope_scaling":{"type":"linear","factor":2.0}}')
     write("checkpoint_texts", "rope_5", 'c{"model_type":"qwen3","rope_parameters":{"rope_type":"llama3","rope_theta":1e6,"factor":8.0}}')
+    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+             "num_attention_heads": 4, "num_key_value_heads": 2}
+    scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32, "rope_type": "llama3"}
+    write("checkpoint_texts", "llama", "c" + json.dumps({"model_type": "llama", "rope_scaling": scaling} | sizes))
+    write("checkpoint_texts", "qwen", "c" + json.dumps(
+        {"model_type": "qwen3", "rope_parameters": scaling | {"rope_theta": 1e6}, "max_window_layers": 1,
+         "use_sliding_window": True} | sizes))
+    write("checkpoint_texts", "gpt2", 'c{"model_type":"gpt2","vocab_size":64,"n_embd":16,"n_layer":2,"n_head":2}')
+    manifest = {"schema": 1, "step": 3, "tokens": 96, "world_size": 2, "generation": 2**63, "sequence": 1,
+                "job_id": "j", "run": "r", "files": {"__0_0.distcp": {
+                    "bytes": 8, "xxh3": "0f", "items": [{"key": "w", "offset": 0, "length": 8, "xxh3": "0a"}]}}}
+    write("checkpoint_texts", "manifest", "m" + json.dumps(manifest))
     write("checkpoint_texts", "tied", 'c{"model_type":"gpt2","tie_word_embeddings":null,"eos_token_id":[1,2],"architectures":null}')
 
 

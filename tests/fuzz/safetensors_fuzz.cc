@@ -1,11 +1,16 @@
 // A safetensors file -> checked header. An input that begins with '{' is the header of a file whose
 // data size is taken from the header itself, because mutation would rarely keep the two consistent;
-// any other input is the whole file. Accepted headers are compared with a plain JSON parse.
+// one that begins with "index:" is the index of a model in the files a.safetensors, with the
+// tensors t and u, and b.safetensors, with v; any other input is the whole file. Accepted headers
+// and indexes are compared with a plain JSON parse.
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <string>
 
@@ -93,12 +98,17 @@ void FuzzHeader(std::string_view text) {
   }
 }
 
-void FuzzFile(std::string_view bytes) {
+/// A file in memory with these bytes, always the same one. Returns its path.
+std::string FileWith(std::string_view bytes) {
   static const int fd = ::memfd_create("fuzz", MFD_CLOEXEC);
   FSDPRUN_CHECK(::ftruncate(fd, static_cast<off_t>(bytes.size())) == 0 &&
                     ::pwrite(fd, bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()),
                 "writing the input to a memfd failed");
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return "/proc/self/fd/" + std::to_string(fd);
+}
+
+void FuzzFile(std::string_view bytes) {
+  const std::string path = FileWith(bytes);
   IsAccepted(bytes.size(), [&] {
     const SafetensorsFile file(path);
     for (const auto& [name, entry] : file.header().tensors) {
@@ -106,6 +116,53 @@ void FuzzFile(std::string_view bytes) {
       file.Read(entry.begin, entry.end - entry.begin, data.data());
       FSDPRUN_CHECK(data == bytes.substr(static_cast<size_t>(entry.begin), data.size()),
                     "wrong tensor data");
+    }
+  });
+}
+
+/// A folder with the two files, whose index is a symbolic link to `index_path`.
+class ModelFolder {
+ public:
+  explicit ModelFolder(const std::string& index_path) {
+    char folder[] = "/tmp/fsdprun_fuzz_XXXXXX";
+    FSDPRUN_CHECK(::mkdtemp(folder) != nullptr, "making a folder failed");
+    path_ = folder;
+    Write("a.safetensors", 5,
+          R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+          R"("u":{"dtype":"F32","shape":[],"data_offsets":[1,5]}})");
+    Write("b.safetensors", 2, R"({"v":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})");
+    std::filesystem::create_symlink(index_path, path_ + "/model.safetensors.index.json");
+  }
+  ~ModelFolder() { std::filesystem::remove_all(path_); }
+  ModelFolder(const ModelFolder&) = delete;
+  ModelFolder& operator=(const ModelFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void Write(const char* name, size_t data_bytes, std::string_view header) const {
+    const uint64_t header_bytes = header.size();
+    std::ofstream file(path_ + "/" + name, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+    file << header << std::string(data_bytes, 'x');
+    FSDPRUN_CHECK(file.flush().good(), "writing a file failed");
+  }
+
+  std::string path_;
+};
+
+void FuzzIndex(std::string_view text) {
+  static const ModelFolder folder(FileWith(""));
+  FileWith(text);
+  // The two files are read, too.
+  constexpr size_t kFilesBytes = 1024;
+  IsAccepted(kFilesBytes + text.size(), [&] {
+    const SafetensorsModel model(folder.path());
+    const Json plain = Json::parse(text);
+    for (const auto& [tensor, file] : plain.at("weight_map").items()) {
+      const std::string path = model.tensors().at(tensor).file->path();
+      FSDPRUN_CHECK(path == folder.path() + "/" + file.get<std::string>(),
+                    "a tensor in another file");
     }
   });
 }
@@ -150,6 +207,13 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input = fsdprun::fuzz::AsText(data, size);
-  input.starts_with('{') ? fsdprun::worker::FuzzHeader(input) : fsdprun::worker::FuzzFile(input);
+  constexpr std::string_view kIndex = "index:";
+  if (input.starts_with(kIndex)) {
+    fsdprun::worker::FuzzIndex(input.substr(kIndex.size()));
+  } else if (input.starts_with('{')) {
+    fsdprun::worker::FuzzHeader(input);
+  } else {
+    fsdprun::worker::FuzzFile(input);
+  }
   return 0;
 }
