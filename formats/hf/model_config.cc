@@ -33,7 +33,8 @@ const Json* Field(const Json& object, const char* name) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-/// The embeddings' parameters as transformers 5 has them, from either spelling.
+/// The embeddings' parameters as transformers 5 has them, from either spelling; of a file with both
+/// it takes the old one, as do version 4 and fsdp-train.
 Json RopeParameters(const Json& config, const std::string& source) {
   const Json* parameters = Field(config, "rope_parameters");
   const Json* scaling = Field(config, "rope_scaling");
@@ -43,7 +44,8 @@ Json RopeParameters(const Json& config, const std::string& source) {
       throw ConfigError(source + ": rope_parameters and rope_scaling: expected objects");
     }
   }
-  Json rope = parameters != nullptr ? *parameters : scaling != nullptr ? *scaling : Json::object();
+  const bool is_old = scaling != nullptr && !scaling->empty();
+  Json rope = is_old ? *scaling : parameters != nullptr ? *parameters : Json::object();
   if (const Json* old = Field(rope, "type"); old != nullptr && !rope.contains("rope_type")) {
     rope["rope_type"] = *old;
   }
@@ -60,6 +62,12 @@ Json RopeParameters(const Json& config, const std::string& source) {
   }
   if (!rope.contains("rope_theta")) {
     rope["rope_theta"] = theta != nullptr ? *theta : Json(kDefaultTheta);
+  }
+  const Json* unread = is_old && parameters != nullptr ? Field(*parameters, "rope_theta") : nullptr;
+  if (unread != nullptr && *unread != rope.at("rope_theta")) {
+    throw ConfigError(source + ": rope_parameters.rope_theta is " + Excerpt(*unread) +
+                      ", but beside rope_scaling it is not read, and the base is " +
+                      Excerpt(rope.at("rope_theta")) + "; make them equal");
   }
   return rope;
 }

@@ -6,6 +6,11 @@
 
 namespace fsdprun {
 
+// A model's configuration as a document, of any model: what is not known here stays as it is. What
+// of it makes the network that is trained is read by worker/models/model_config.h, which refuses
+// what it does not know. Of the families that both know, the defaults are in both, as either would
+// be wrong without them: tests/fuzz/checkpoint_texts_fuzz.cc compares what they make of a file.
+
 /// A config.json that transformers 4 and 5 read alike: with `dtype` in both its spellings,
 /// `architectures`, and, where the model has rotary embeddings, both `rope_theta` with
 /// `rope_scaling` (4) and `rope_parameters` (5). transformers 4 takes 10000 for the base of a file

@@ -52,7 +52,8 @@ struct ModelConfig {
 /// gpt2. Keys that do not concern the network are ignored, as by transformers. `source` names the
 /// file in errors. Errors: ConfigError naming key, value and expectation for keys that are missing,
 /// of the wrong type, inconsistent (heads that do not divide) or not supported (another model_type,
-/// activation, RoPE type).
+/// activation, RoPE type). What others read of an exported file, and only they, is formats/hf's to
+/// complete.
 ModelConfig ParseModelConfig(const Json& document, const std::string& source);
 
 /// The config.json of an HF model directory; a file's own path.

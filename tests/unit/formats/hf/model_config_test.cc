@@ -14,7 +14,9 @@ Json Complete(const std::string& text) {
 TEST(ModelConfigTest, BadConfigurationsAreRefused) {
   for (const char* text :
        {"[]", "{}", R"({"model_type": 1})", R"({"model_type": "llama", "rope_scaling": 3})",
-        R"({"model_type": "llama", "rope_theta": 1, "rope_parameters": {"rope_theta": 2}})"}) {
+        R"({"model_type": "llama", "rope_theta": 1, "rope_parameters": {"rope_theta": 2}})",
+        R"({"model_type": "llama", "rope_theta": 1, "rope_scaling": {"type": "linear"},
+            "rope_parameters": {"rope_theta": 2}})"}) {
     EXPECT_THROW(Complete(text), ConfigError) << text;
   }
 }
@@ -35,6 +37,16 @@ TEST(ModelConfigTest, RopeGetsBothSpellings) {
   EXPECT_EQ(plain.at("rope_theta"), 10000.0);
   EXPECT_TRUE(plain.at("rope_scaling").is_null());
   EXPECT_EQ(plain.at("rope_parameters").at("rope_type"), "default");
+}
+
+TEST(ModelConfigTest, OfBothRopeSpellingsTheOldOneCounts) {
+  const Json config = Complete(R"({"model_type": "llama", "rope_scaling": {"type": "linear"},
+      "rope_parameters": {"rope_type": "default"}})");
+  EXPECT_EQ(config.at("rope_parameters").at("rope_type"), "linear");
+  EXPECT_EQ(config.at("rope_scaling").at("rope_type"), "linear");
+  const Json empty = Complete(R"({"model_type": "llama", "rope_scaling": {},
+      "rope_parameters": {"rope_type": "linear"}})");
+  EXPECT_EQ(empty.at("rope_parameters").at("rope_type"), "linear");
 }
 
 TEST(ModelConfigTest, OtherFieldsAreKeptAndCompleted) {
