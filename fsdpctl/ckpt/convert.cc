@@ -7,57 +7,106 @@
 
 #include "formats/checkpoint/file_system.h"
 #include "formats/checkpoint/torch_blob.h"
+#include "formats/files/output_folder.h"
 #include "formats/tensors/checkpoint_tensors.h"
 #include "formats/tensors/open_tensors.h"
 #include "formats/tensors/write_checkpoint.h"
 #include "fsdp_runtime/archive/error.h"
+#include "fsdpctl/ckpt/accelerate_layout.h"
 #include "fsdpctl/ckpt/amounts.h"
+#include "fsdpctl/ckpt/conversion.h"
 #include "fsdpctl/ckpt/rename_map.h"
+#include "fsdpctl/ckpt/stored_objects.h"
+#include "fsdpctl/ckpt/titan_layout.h"
 
 namespace fsdprun::ckpt {
 namespace {
 
 constexpr size_t kMapBytesMax = size_t{16} << 20;
-constexpr int64_t kObjectBytesMax = int64_t{1} << 30;
 
-Report Write(TensorSource& source, const CheckpointToWrite& output, const CkptOptions& options) {
-  WriteCheckpoint(source, output, options.operands[1],
-                  options.force ? Existing::kReplace : Existing::kRefuse);
-  Report report;
-  report.json = {{"output", options.operands[1]},
-                 {"tensors", output.tensors.size()},
-                 {"objects", output.objects.size()}};
-  report.text = Printable(options.operands[1]) + ": " + std::to_string(output.tensors.size()) +
-                " tensors, " + std::to_string(output.objects.size()) + " objects\n";
-  return report;
+/// Several checkpoints in one folder, which appears when they are all there.
+void WriteFolders(const Conversion& conversion, const std::string& path, Existing existing) {
+  std::optional<OutputFolder> whole;
+  const bool is_new = !checkpoint::DirectoryExists(path);
+  if (is_new || existing == Existing::kRefuse) {
+    whole.emplace(path, 0, existing);
+  }
+  for (const ConvertedFolder& folder : conversion.folders) {
+    WriteCheckpoint(conversion.source(), folder.checkpoint,
+                    whole ? whole->Place(folder.name) : path + "/" + folder.name, existing);
+  }
+  if (whole) {
+    whole->Publish("", [](const std::string& /*name*/) { return false; });
+  }
 }
 
-/// The bytes of an object, compared with nothing: they are copied as they are.
-std::string BlobBytes(const std::string& path, const std::string& key,
-                      const checkpoint::BlobLocation& blob) {
-  if (blob.length > kObjectBytesMax) {
-    throw fsdp::archive::Error("cannot copy " + key + " of " + path + ": " +
-                               std::to_string(blob.length) + " bytes are over the bound of " +
-                               std::to_string(kObjectBytesMax));
+Report Write(const Conversion& conversion, const CkptOptions& options) {
+  const std::string& path = options.operands[1];
+  const Existing existing = options.force ? Existing::kReplace : Existing::kRefuse;
+  if (conversion.folders.front().name.empty()) {
+    WriteCheckpoint(conversion.source(), conversion.folders.front().checkpoint, path, existing);
+  } else {
+    WriteFolders(conversion, path, existing);
   }
-  const checkpoint::InputFile file(path + "/" + blob.file);
-  std::string bytes(static_cast<size_t>(blob.length), '\0');
-  file.Read(blob.offset, bytes.data(), blob.length);
-  return bytes;
+  size_t tensors = 0;
+  size_t objects = 0;
+  for (const ConvertedFolder& folder : conversion.folders) {
+    tensors += folder.checkpoint.tensors.size();
+    objects += folder.checkpoint.objects.size();
+  }
+  Report report;
+  report.json = {{"output", path}, {"tensors", tensors}, {"objects", objects}};
+  report.json["note"] = conversion.note.empty() ? Json() : Json(conversion.note);
+  report.text = Printable(path) + ": " + std::to_string(tensors) + " tensors, " +
+                std::to_string(objects) + " objects\n" + conversion.note;
+  return report;
 }
 
 void AddObjects(const CheckpointTensors& source, const RenameMap& map, CheckpointToWrite& output) {
   const checkpoint::OpenedCheckpoint& opened = source.opened();
+  // A copy gets new checksums: what is damaged must not be copied.
+  StoredObjects objects(opened);
   for (const auto& [key, blob] : opened.metadata.objects) {
     if (const std::optional<std::string> name = map.Rename(key)) {
-      output.objects.push_back({*name, BlobBytes(opened.path, key, blob)});
+      output.objects.push_back({*name, objects.Read(key), {}});
     }
   }
-  if (opened.manifest) {
-    output.step = opened.manifest->step;
-    output.tokens = opened.manifest->tokens;
-    output.run = opened.manifest->run;
+}
+
+Conversion ConvertByFile(const CkptOptions& options) {
+  const RenameMap map(ReadSmallFile(options.map_file, kMapBytesMax), options.map_file);
+  std::unique_ptr<TensorSource> source = OpenTensors(options.operands[0]);
+  CheckpointToWrite output;
+  for (const auto& [key, facts] : source->tensors()) {
+    if (const std::optional<std::string> name = map.Rename(key)) {
+      output.tensors.push_back({*name, key, {}});
+    }
   }
+  if (const auto* dcp = dynamic_cast<const CheckpointTensors*>(source.get())) {
+    AddObjects(*dcp, map, output);
+  }
+  TakeStep(*source, output);
+  Conversion conversion;
+  conversion.sources.push_back(std::move(source));
+  conversion.folders.push_back({"", std::move(output)});
+  return conversion;
+}
+
+Conversion Convert(const CkptOptions& options) {
+  const std::string& map = options.map_file;
+  if (map == "torchtitan") {
+    return ConvertToTitan(options, TitanStyle::kNow);
+  }
+  if (map == "torchtitan-0.2") {
+    return ConvertToTitan(options, TitanStyle::kVersion02);
+  }
+  if (map == "from-torchtitan") {
+    return ConvertFromTitan(options);
+  }
+  if (map == "accelerate") {
+    return ConvertToAccelerate(options);
+  }
+  return map == "from-accelerate" ? ConvertFromAccelerate(options) : ConvertByFile(options);
 }
 
 }  // namespace
@@ -69,33 +118,23 @@ Report ImportModel(const CkptOptions& options) {
                                ": it is a DCP checkpoint already; fsdpctl ckpt convert renames "
                                "its keys");
   }
-  const std::unique_ptr<TensorSource> source = OpenTensors(path);
+  std::unique_ptr<TensorSource> source = OpenTensors(path);
   CheckpointToWrite output;
   for (const auto& [name, facts] : source->tensors()) {
-    output.tensors.push_back({"model." + name, name});
+    output.tensors.push_back({"model." + name, name, {}});
   }
   const std::string config = path + "/config.json";
   if (checkpoint::FileExists(config)) {
     // What fsdpctl ckpt export looks for.
     const nlohmann::json state = {{"model_config", nlohmann::json(ReadStrictJsonFile(config))}};
-    output.objects.push_back({"train.state", checkpoint::PackObject(state)});
+    output.objects.push_back({"train.state", checkpoint::PackObject(state), {}});
   }
-  return Write(*source, output, options);
+  Conversion conversion;
+  conversion.sources.push_back(std::move(source));
+  conversion.folders.push_back({"", std::move(output)});
+  return Write(conversion, options);
 }
 
-Report ConvertCheckpoint(const CkptOptions& options) {
-  const RenameMap map(ReadSmallFile(options.map_file, kMapBytesMax), options.map_file);
-  const std::unique_ptr<TensorSource> source = OpenTensors(options.operands[0]);
-  CheckpointToWrite output;
-  for (const auto& [key, facts] : source->tensors()) {
-    if (const std::optional<std::string> name = map.Rename(key)) {
-      output.tensors.push_back({*name, key});
-    }
-  }
-  if (const auto* dcp = dynamic_cast<const CheckpointTensors*>(source.get())) {
-    AddObjects(*dcp, map, output);
-  }
-  return Write(*source, output, options);
-}
+Report ConvertCheckpoint(const CkptOptions& options) { return Write(Convert(options), options); }
 
 }  // namespace fsdprun::ckpt

@@ -11,6 +11,7 @@
 #include "formats/tensors/dtype_names.h"
 #include "formats/tensors/open_tensors.h"
 #include "fsdpctl/ckpt/amounts.h"
+#include "fsdpctl/ckpt/stored_objects.h"
 
 namespace fsdprun::ckpt {
 namespace {
@@ -82,7 +83,14 @@ void AddObjects(const checkpoint::OpenedCheckpoint& opened, Report& report) {
                    Printable(blob.file) + "\n";
   }
   report.json["objects"] = std::move(names);
-  const std::optional<Json> state = PlainObject(opened, kTrainState);
+  std::optional<Json> state;
+  try {
+    state = PlainObject(opened, kTrainState);
+  } catch (const checkpoint::CheckpointError& error) {
+    // The tensors are shown all the same.
+    report.json["problem"] = error.what();
+    report.text += std::string("\n") + error.what() + "\n";
+  }
   if (!state || !state->is_object()) {
     return;
   }
@@ -102,13 +110,19 @@ void AddObjects(const checkpoint::OpenedCheckpoint& opened, Report& report) {
 
 std::optional<Json> PlainObject(const checkpoint::OpenedCheckpoint& opened,
                                 const std::string& key) {
+  StoredObjects stored(opened);
+  for (const auto& [item, blob] : opened.metadata.objects) {
+    if (item == key || item.starts_with(key + ".")) {
+      stored.Read(item);
+    }
+  }
   try {
-    checkpoint::CheckpointReader reader(opened, /*verify_blobs=*/true);
+    checkpoint::CheckpointReader reader(opened, /*verify_blobs=*/false);
     if (const std::optional<nlohmann::json> value = reader.ReadObject(key)) {
       return Json(*value);
     }
   } catch (const checkpoint::CheckpointError&) {
-    // Its file is shown, and `verify` says what is wrong with a damaged one.
+    // It is intact, so it is a Python object of another kind.
   }
   return std::nullopt;
 }

@@ -14,7 +14,8 @@ namespace fsdprun::ckpt {
 Report InspectCheckpoint(const std::string& path);
 
 /// The object `key` of a checkpoint; nullopt if there is none, or it is a Python object that is no
-/// plain data, which is never unpickled.
+/// plain data, which is never unpickled. Errors: CheckpointError naming file and object if it is
+/// damaged.
 std::optional<Json> PlainObject(const checkpoint::OpenedCheckpoint& opened, const std::string& key);
 
 }  // namespace fsdprun::ckpt

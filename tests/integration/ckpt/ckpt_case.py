@@ -45,6 +45,12 @@ class CkptCase(unittest.TestCase):
     def save_model(self, name, model, **objects):
         return self.save(name, {"model": model.state_dict(), **objects})
 
+    def damage(self, path, place):
+        """Flips one bit of the byte at `place`, or of the first byte of this content."""
+        data = bytearray(path.read_bytes())
+        data[place if isinstance(place, int) else data.index(place)] ^= 1
+        path.write_bytes(data)
+
     def leftovers(self):
         return [path.name for path in self.dir.rglob("*.tmp-*")]
 

@@ -194,6 +194,26 @@ class ConvertTest(CkptCase):
         self.assertEqual(target["step"], 7)
         self.assertEqual(len(self.report("inspect", self.dir / "out")["tensors"]), 2)
 
+    def test_damaged_objects_are_not_copied(self):
+        rules = self.dir / "map.json"
+        rules.write_text("{}")
+        source = self.dir / "source"
+        LlamaForCausalLM(LlamaConfig(**SMALL)).save_pretrained(source)
+        ours = self.dir / "ours"
+        self.ckpt("import", source, ours)
+        pythons = self.save("pythons", {"model": {"a": torch.ones(2)}, "train": {"state": {"model_config": "llama" * 20}}})
+        for checkpoint in (ours, pythons):
+            with self.subTest(checkpoint.name):
+                self.damage(checkpoint / "__0_0.distcp", b"llama")
+                words = ["train.state", checkpoint / "__0_0.distcp"]
+                self.refuse(words, "convert", checkpoint, self.dir / "out", "--map", rules)
+                self.refuse(words, "export", checkpoint, self.dir / "out")
+                self.assertFalse((self.dir / "out").exists())
+                report = self.report("inspect", checkpoint)
+                self.assertIn("train.state", report["problem"])
+                self.assertNotIn("train_state", report)
+        self.assertEqual(self.leftovers(), [])
+
     def test_bad_maps(self):
         checkpoint = self.save("checkpoint", {"model": {"a": torch.ones(2), "b": torch.ones(2)}})
         rules = self.dir / "map.json"

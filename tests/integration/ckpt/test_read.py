@@ -80,11 +80,6 @@ class InspectTest(ReadCase):
 
 
 class VerifyTest(ReadCase):
-    def damage(self, path, place):
-        data = bytearray(path.read_bytes())
-        data[place] ^= 1
-        path.write_bytes(data)
-
     def test_what_python_wrote(self):
         checkpoint = self.save("checkpoint", self.state())
         self.assertTrue(self.report("verify", checkpoint)["intact"])
@@ -111,6 +106,15 @@ class VerifyTest(ReadCase):
                 path.write_bytes(good[:-2])
                 self.ckpt("verify", self.dir / "out", code=1)
                 path.write_bytes(good)
+
+    def test_items_without_a_checksum_are_counted(self):
+        checkpoint = self.save("checkpoint", self.state())
+        self.assertEqual(self.report("verify", checkpoint)["without_checksum"], 0)
+        torch.serialization.set_crc32_options(False)
+        self.addCleanup(torch.serialization.set_crc32_options, True)
+        checkpoint = self.save("unchecked", self.state())
+        self.assertEqual(self.report("verify", checkpoint)["without_checksum"], 4)
+        self.assertIn("4 of them have no checksum", self.ckpt("verify", checkpoint)[0])
 
     def test_every_byte_of_the_data_counts(self):
         checkpoint = self.save("checkpoint", {"model": {"a": torch.arange(4.0)}})
