@@ -111,12 +111,19 @@ class DataFile {
   checkpoint::ManifestFile listed_;
 };
 
+/// Of a KeyedTensor or a KeyedObject.
+template <typename Keyed>
+std::vector<checkpoint::PathPart> PathOf(const Keyed& keyed) {
+  return keyed.path.empty() ? checkpoint::PathOfKey(keyed.key) : keyed.path;
+}
+
 void AppendTensors(TensorSource& source, const CheckpointToWrite& output, const Plan& plan,
                    DataFile& file, DcpMetadata& metadata) {
-  for (const SliceInfo& slice : plan.slices) {
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const SliceInfo& slice = plan.slices[i];
     metadata.tensors[slice.key] = {
         std::string(checkpoint::InfoOf(slice.dtype).name), slice.shape, {}};
-    metadata.paths[slice.key] = checkpoint::PathOfKey(slice.key);
+    metadata.paths[slice.key] = PathOf(output.tensors[i]);
   }
   std::string data;
   for (const PlannedChunk& chunk : plan.chunks) {
@@ -157,7 +164,7 @@ void WriteCheckpoint(TensorSource& source, const CheckpointToWrite& output, cons
   DataFile file(folder.Place(data_name), plan.file_bytes);
   for (const KeyedObject& object : output.objects) {
     metadata.objects[object.key] = file.Append(object.key, {object.blob});
-    metadata.paths[object.key] = checkpoint::PathOfKey(object.key);
+    metadata.paths[object.key] = PathOf(object);
   }
   AppendTensors(source, output, plan, file, metadata);
   manifest.files[data_name] = file.Finish();

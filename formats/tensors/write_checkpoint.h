@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/checkpoint/dcp_metadata.h"
 #include "formats/files/output_file.h"
 #include "formats/tensors/tensor_source.h"
 
@@ -15,12 +16,15 @@ namespace fsdprun {
 struct KeyedTensor {
   std::string key;     // "model.lm_head.weight"
   std::string source;  // its name in the source
+  /// Where the key belongs in the nested state dict; empty: as PathOfKey says.
+  std::vector<checkpoint::PathPart> path = {};
 };
 
 /// A finished blob (a torch.save archive of one Python object) and its key.
 struct KeyedObject {
   std::string key;
   std::string blob;
+  std::vector<checkpoint::PathPart> path = {};  // as above
 };
 
 struct CheckpointToWrite {
