@@ -19,10 +19,8 @@ namespace {
 using checkpoint::PathPart;
 using fsdp::archive::Error;
 
-constexpr std::string_view kModel = "model.";
-constexpr std::string_view kOptimizer = "optim.";
-constexpr std::string_view kState = "state.";
-constexpr char kGroups[] = "param_groups";
+constexpr std::string_view kStatePart = "state.";
+constexpr char kParamGroups[] = "param_groups";
 constexpr char kTheirOptimizer[] = "optimizer";
 
 std::unique_ptr<CheckpointTensors> OpenDcp(const std::string& path) {
@@ -53,7 +51,8 @@ nlohmann::json CompleteGroup(const nlohmann::json& group, const std::optional<Js
 
 /// Python keeps every option of every group as an object of its own.
 void AddGroups(const checkpoint::OpenedCheckpoint& opened, CheckpointToWrite& output) {
-  const std::optional<Json> groups = PlainObject(opened, std::string(kOptimizer) + kGroups);
+  const std::optional<Json> groups =
+      PlainObject(opened, std::string(kOptimizerPrefix) + kParamGroups);
   if (!groups) {
     return;
   }
@@ -64,11 +63,12 @@ void AddGroups(const checkpoint::OpenedCheckpoint& opened, CheckpointToWrite& ou
       throw Error("cannot convert " + opened.path + ": optim.param_groups is no list of groups");
     }
     for (const auto& [name, value] : CompleteGroup(nlohmann::json(group), state).items()) {
-      const std::string key =
-          std::string(kTheirOptimizer) + "." + kGroups + "." + std::to_string(index) + "." + name;
-      output.objects.push_back({key,
-                                checkpoint::PackObject(value),
-                                {std::string(kTheirOptimizer), std::string(kGroups), index, name}});
+      const std::string key = std::string(kTheirOptimizer) + "." + kParamGroups + "." +
+                              std::to_string(index) + "." + name;
+      output.objects.push_back(
+          {key,
+           checkpoint::PackObject(value),
+           {std::string(kTheirOptimizer), std::string(kParamGroups), index, name}});
     }
     ++index;
   }
@@ -76,16 +76,16 @@ void AddGroups(const checkpoint::OpenedCheckpoint& opened, CheckpointToWrite& ou
 
 /// "optim.state.model.norm.weight.exp_avg": each part of the path may have dots, the last has none.
 KeyedTensor TheirState(const std::string& key) {
-  const std::string rest = key.substr(kOptimizer.size());
+  const std::string rest = key.substr(kOptimizerPrefix.size());
   const size_t dot = rest.rfind('.');
-  const std::string parameter = rest.substr(kState.size(), dot - kState.size());
+  const std::string parameter = rest.substr(kStatePart.size(), dot - kStatePart.size());
   return {std::string(kTheirOptimizer) + "." + rest,
           key,
           {std::string(kTheirOptimizer), std::string("state"), parameter, rest.substr(dot + 1)}};
 }
 
 bool IsStateKey(std::string_view key) {
-  const std::string prefix = std::string(kOptimizer) + std::string(kState);
+  const std::string prefix = std::string(kOptimizerPrefix) + std::string(kStatePart);
   return key.starts_with(prefix) && key.rfind('.') > prefix.size();
 }
 
@@ -97,7 +97,7 @@ Conversion ConvertToAccelerate(const CkptOptions& options) {
   ConvertedFolder model{kAccelerateModel, {}};
   ConvertedFolder optimizer{kAccelerateOptimizer, {}};
   for (const auto& [key, facts] : source->tensors()) {
-    if (key.starts_with(kModel)) {
+    if (key.starts_with(kModelPrefix)) {
       model.checkpoint.tensors.push_back({key, key, {}});
     } else if (IsStateKey(key)) {
       optimizer.checkpoint.tensors.push_back(TheirState(key));
@@ -139,19 +139,20 @@ Conversion ConvertFromAccelerate(const CkptOptions& options) {
   }
   if (checkpoint::DirectoryExists(optimizer)) {
     std::unique_ptr<CheckpointTensors> state = OpenDcp(optimizer);
-    const std::string prefix = std::string(kTheirOptimizer) + "." + std::string(kState);
+    const std::string prefix = std::string(kTheirOptimizer) + "." + std::string(kStatePart);
     for (const auto& [key, facts] : state->tensors()) {
       if (key.starts_with(prefix)) {
-        output.tensors.push_back(
-            {std::string(kOptimizer) + key.substr(std::string_view(kTheirOptimizer).size() + 1),
-             key,
-             {}});
+        output.tensors.push_back({std::string(kOptimizerPrefix) +
+                                      key.substr(std::string_view(kTheirOptimizer).size() + 1),
+                                  key,
+                                  {}});
       }
     }
     if (const std::optional<Json> groups =
-            PlainObject(state->opened(), std::string(kTheirOptimizer) + "." + kGroups)) {
-      output.objects.push_back(
-          {std::string(kOptimizer) + kGroups, checkpoint::PackObject(nlohmann::json(*groups)), {}});
+            PlainObject(state->opened(), std::string(kTheirOptimizer) + "." + kParamGroups)) {
+      output.objects.push_back({std::string(kOptimizerPrefix) + kParamGroups,
+                                checkpoint::PackObject(nlohmann::json(*groups)),
+                                {}});
     }
     sources.push_back(std::move(state));
   }

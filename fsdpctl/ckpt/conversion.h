@@ -2,12 +2,18 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/tensors/tensor_source.h"
 #include "formats/tensors/write_checkpoint.h"
 
 namespace fsdprun::ckpt {
+
+// What the keys of fsdp-train's checkpoints begin with.
+inline constexpr std::string_view kModelPrefix = "model.";
+inline constexpr std::string_view kOptimizerPrefix = "optim.";
+inline constexpr std::string_view kStatePrefix = "optim.state.";
 
 /// A checkpoint that is written.
 struct ConvertedFolder {

@@ -19,23 +19,21 @@ namespace {
 
 using fsdp::archive::Error;
 
-constexpr std::string_view kModel = "model.";
 constexpr std::string_view kTitanMoments = "optimizer.state.";
-constexpr std::string_view kMoments = "optim.state.";
 /// A buffer of old files.
-constexpr std::string_view kComputed = ".rotary_emb.inv_freq";
+constexpr std::string_view kComputedBuffer = ".rotary_emb.inv_freq";
 /// Besides the weights, which are at the top level.
 constexpr std::string_view kTitanOthers[] = {"optimizer.", "lr_scheduler.", "dataloader.",
                                              "train_state."};
 
-struct Description {
+struct SourceDescription {
   Json config;
   std::string source;  // for errors
 };
 
 /// The model's configuration: as given, as fsdp-train has put it into the checkpoint, or beside the
 /// weights.
-Description DescribeSource(const CkptOptions& options, const TensorSource& source) {
+SourceDescription DescribeSource(const CkptOptions& options, const TensorSource& source) {
   const std::string& path = options.operands[0];
   std::string file = options.config_file;
   if (const auto* dcp = dynamic_cast<const CheckpointTensors*>(&source);
@@ -63,15 +61,15 @@ Description DescribeSource(const CkptOptions& options, const TensorSource& sourc
 }
 
 /// Reads `source` with the rows of `heads` reordered, as the last of the sources.
-void Reorder(std::unique_ptr<TensorSource> source, std::map<std::string, int64_t> heads,
-             RotaryOrder to, Conversion& conversion) {
+void ReorderRows(std::unique_ptr<TensorSource> source, std::map<std::string, int64_t> heads,
+                 RotaryOrder to, Conversion& conversion) {
   auto reordered = std::make_unique<RotaryRows>(*source, std::move(heads), to);
   conversion.sources.push_back(std::move(source));
   conversion.sources.push_back(std::move(reordered));
 }
 
 /// "optimizer.state.layers.0.ffn_norm.weight.exp_avg" -> parameter and ".exp_avg"; none: no moment.
-std::optional<std::pair<std::string, std::string>> SplitMoment(std::string_view key) {
+std::optional<std::pair<std::string, std::string>> SplitTitanMoment(std::string_view key) {
   if (!key.starts_with(kTitanMoments)) {
     return std::nullopt;
   }
@@ -84,7 +82,7 @@ std::optional<std::pair<std::string, std::string>> SplitMoment(std::string_view 
   return std::pair(std::string(key.substr(0, dot)), std::string(leaf));
 }
 
-bool IsOther(std::string_view key) {
+bool IsTitanOther(std::string_view key) {
   for (const std::string_view prefix : kTitanOthers) {
     if (key.starts_with(prefix)) {
       return true;
@@ -94,8 +92,8 @@ bool IsOther(std::string_view key) {
 }
 
 /// A tied head is a second copy of the embedding with torchtitan.
-void CheckTied(TensorSource& source, const std::string& path, const std::string& head,
-               const std::string& embedding) {
+void CheckTitanHead(TensorSource& source, const std::string& path, const std::string& head,
+                    const std::string& embedding) {
   const TensorFacts& a = source.tensors().at(head);
   const TensorFacts& b = source.tensors().at(embedding);
   if (a.dtype != b.dtype || a.shape != b.shape ||
@@ -113,8 +111,8 @@ class TitanReader {
       : source_(source), names_(names), path_(std::move(path)) {}
 
   void Add(const std::string& key, CheckpointToWrite& output) {
-    const auto moment = SplitMoment(key);
-    if (!moment && IsOther(key)) {
+    const auto moment = SplitTitanMoment(key);
+    if (!moment && IsTitanOther(key)) {
       return;
     }
     const std::string titan = moment ? moment->first : key;
@@ -135,10 +133,10 @@ class TitanReader {
     if (heads > 0 && (!moment || moment->second != ".step")) {
       heads_[key] = heads;
     }
-    output.tensors.push_back(
-        {moment ? std::string(kMoments) + *name + moment->second : std::string(kModel) + *name,
-         key,
-         {}});
+    output.tensors.push_back({moment ? std::string(kStatePrefix) + *name + moment->second
+                                     : std::string(kModelPrefix) + *name,
+                              key,
+                              {}});
   }
 
   std::map<std::string, int64_t> Finish() {
@@ -147,7 +145,7 @@ class TitanReader {
                   ": it has no tok_embeddings.weight, so it is no checkpoint of torchtitan");
     }
     if (!head_.empty()) {
-      CheckTied(source_, path_, head_, embedding_);
+      CheckTitanHead(source_, path_, head_, embedding_);
     }
     return std::move(heads_);
   }
@@ -166,10 +164,10 @@ class TitanReader {
 Conversion ConvertToTitan(const CkptOptions& options, TitanStyle style) {
   const std::string& path = options.operands[0];
   std::unique_ptr<TensorSource> source = OpenTensors(path);
-  const Description description = DescribeSource(options, *source);
+  const SourceDescription description = DescribeSource(options, *source);
   const TitanNames names(description.config, description.source);
   const bool is_dcp = LayoutOf(path) == TensorLayout::kDcp;
-  const std::string prefix(is_dcp ? kModel : "");
+  const std::string prefix(is_dcp ? kModelPrefix : "");
   Conversion conversion;
   CheckpointToWrite output;
   std::map<std::string, int64_t> heads;
@@ -178,8 +176,8 @@ Conversion ConvertToTitan(const CkptOptions& options, TitanStyle style) {
   };
   bool leaves_out = false;
   for (const auto& [key, facts] : source->tensors()) {
-    if (!key.starts_with(prefix) || key.ends_with(kComputed)) {
-      leaves_out = leaves_out || key.starts_with(kMoments);
+    if (!key.starts_with(prefix) || key.ends_with(kComputedBuffer)) {
+      leaves_out = leaves_out || key.starts_with(kStatePrefix);
       continue;
     }
     const std::string name = key.substr(prefix.size());
@@ -205,7 +203,7 @@ Conversion ConvertToTitan(const CkptOptions& options, TitanStyle style) {
         "the weights alone were converted: the optimizer's state stays behind, as torchtitan takes "
         "the weights alone of the checkpoint that it begins with\n";
   }
-  Reorder(std::move(source), std::move(heads), RotaryOrder::kInterleaved, conversion);
+  ReorderRows(std::move(source), std::move(heads), RotaryOrder::kInterleaved, conversion);
   conversion.folders.push_back({"", std::move(output)});
   return conversion;
 }
@@ -213,7 +211,7 @@ Conversion ConvertToTitan(const CkptOptions& options, TitanStyle style) {
 Conversion ConvertFromTitan(const CkptOptions& options) {
   const std::string& path = options.operands[0];
   std::unique_ptr<TensorSource> source = OpenTensors(path);
-  const Description description = DescribeSource(options, *source);
+  const SourceDescription description = DescribeSource(options, *source);
   const TitanNames names(description.config, description.source);
   Conversion conversion;
   CheckpointToWrite output;
@@ -223,7 +221,7 @@ Conversion ConvertFromTitan(const CkptOptions& options) {
   }
   std::map<std::string, int64_t> heads = reader.Finish();
   TakeStep(*source, output);
-  Reorder(std::move(source), std::move(heads), RotaryOrder::kHalves, conversion);
+  ReorderRows(std::move(source), std::move(heads), RotaryOrder::kHalves, conversion);
   conversion.folders.push_back({"", std::move(output)});
   conversion.note =
       "weights and the optimizer's moments were converted, and nothing of the rest: learning rate, "

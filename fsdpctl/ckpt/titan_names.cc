@@ -7,12 +7,12 @@
 namespace fsdprun::ckpt {
 namespace {
 
-constexpr std::string_view kLayers = "layers.";
+constexpr std::string_view kLayersPart = "layers.";
 constexpr int64_t kHeadsMax = int64_t{1} << 22;
 
 enum class Models { kBoth, kQwen3 };
 
-struct Names {
+struct TitanRow {
   std::string_view hf;
   std::string_view now;
   std::string_view version_02;
@@ -20,7 +20,7 @@ struct Names {
 };
 
 // A * is the number of a layer.
-constexpr Names kNames[] = {
+constexpr TitanRow kTitanRows[] = {
     {kEmbeddingName, "tok_embeddings.weight", "tok_embeddings.weight"},
     {"model.layers.*.self_attn.q_proj.weight", "layers.*.attention.qkv_linear.wq.weight",
      "layers.*.attention.wq.weight"},
@@ -48,17 +48,17 @@ constexpr Names kNames[] = {
     {kHeadName, "lm_head.weight", "output.weight"}};
 
 /// A name with a * in place of the number of its layer, and that number.
-struct Pattern {
+struct LayerPattern {
   std::string text;
   std::string layer;
 };
 
-Pattern PatternOf(std::string_view name) {
-  const size_t begin = name.find(kLayers);
+LayerPattern LayerPatternOf(std::string_view name) {
+  const size_t begin = name.find(kLayersPart);
   if (begin == std::string_view::npos) {
     return {std::string(name), ""};
   }
-  const size_t number = begin + kLayers.size();
+  const size_t number = begin + kLayersPart.size();
   const size_t end = std::min(name.find_first_not_of("0123456789", number), name.size());
   if (end == number) {
     return {std::string(name), ""};
@@ -75,7 +75,7 @@ std::string WithLayer(std::string_view pattern, const std::string& layer) {
   return name;
 }
 
-int64_t Heads(const Json& config, const char* key, int64_t missing, const std::string& source) {
+int64_t HeadsIn(const Json& config, const char* key, int64_t missing, const std::string& source) {
   const auto found = config.find(key);
   if (missing != 0 && (found == config.end() || found->is_null())) {
     return missing;
@@ -100,33 +100,33 @@ TitanNames::TitanNames(const Json& config, const std::string& source) {
   }
   is_interleaved_ = model_type_ == "llama";
   has_tied_head_ = TiesEmbeddings(config);
-  query_heads_ = Heads(config, "num_attention_heads", 0, source);
-  key_heads_ = Heads(config, "num_key_value_heads", query_heads_, source);
+  query_heads_ = HeadsIn(config, "num_attention_heads", 0, source);
+  key_heads_ = HeadsIn(config, "num_key_value_heads", query_heads_, source);
 }
 
 std::optional<std::string> TitanNames::ToTitan(std::string_view name, TitanStyle style) const {
-  const Pattern pattern = PatternOf(name);
-  for (const Names& names : kNames) {
-    if (pattern.text == names.hf && (names.models == Models::kBoth || model_type_ == "qwen3")) {
-      return WithLayer(style == TitanStyle::kNow ? names.now : names.version_02, pattern.layer);
+  const LayerPattern pattern = LayerPatternOf(name);
+  for (const TitanRow& row : kTitanRows) {
+    if (pattern.text == row.hf && (row.models == Models::kBoth || model_type_ == "qwen3")) {
+      return WithLayer(style == TitanStyle::kNow ? row.now : row.version_02, pattern.layer);
     }
   }
   return std::nullopt;
 }
 
 std::optional<std::string> TitanNames::FromTitan(std::string_view name) const {
-  const Pattern pattern = PatternOf(name);
-  for (const Names& names : kNames) {
-    if ((pattern.text == names.now || pattern.text == names.version_02) &&
-        (names.models == Models::kBoth || model_type_ == "qwen3")) {
-      return WithLayer(names.hf, pattern.layer);
+  const LayerPattern pattern = LayerPatternOf(name);
+  for (const TitanRow& row : kTitanRows) {
+    if ((pattern.text == row.now || pattern.text == row.version_02) &&
+        (row.models == Models::kBoth || model_type_ == "qwen3")) {
+      return WithLayer(row.hf, pattern.layer);
     }
   }
   return std::nullopt;
 }
 
 int64_t TitanNames::ReorderedHeads(std::string_view name) const {
-  const std::string pattern = PatternOf(name).text;
+  const std::string pattern = LayerPatternOf(name).text;
   if (!is_interleaved_) {
     return 0;
   }
