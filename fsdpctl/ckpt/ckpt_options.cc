@@ -1,23 +1,16 @@
 #include "fsdpctl/ckpt/ckpt_options.h"
 
 #include <optional>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "fsdpctl/ckpt/amounts.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/cli/raw_options.h"
 
 namespace fsdprun::ckpt {
 namespace {
-
-Request RequestOf(const RawOptions& options) {
-  return options.IsOn("help")      ? Request::kHelp
-         : options.IsOn("man")     ? Request::kManPage
-         : options.IsOn("version") ? Request::kVersion
-                                   : Request::kRun;
-}
 
 size_t OperandCount(CliProgram program) {
   switch (program) {
@@ -28,27 +21,6 @@ size_t OperandCount(CliProgram program) {
     default:
       return 2;
   }
-}
-
-/// Options stand before, between and behind the operands.
-absl::StatusOr<RawOptions> SplitWords(CliProgram program, std::vector<std::string> rest) {
-  RawOptions all;
-  while (true) {
-    ASSIGN_OR_RETURN(RawOptions options, OptionsOfArguments(program, rest));
-    for (auto& [name, value] : options.values) {
-      all.values.insert_or_assign(name, std::move(value));
-    }
-    if (options.program.empty()) {
-      return all;
-    }
-    all.program.push_back(options.program.front());
-    rest.assign(options.program.begin() + 1, options.program.end());
-  }
-}
-
-std::string TextOf(const RawOptions& options, const char* name) {
-  const RawValue* value = options.Find(name);
-  return value == nullptr ? std::string() : value->text;
 }
 
 absl::Status TakeValues(const RawOptions& options, CkptOptions* result) {
@@ -78,8 +50,8 @@ absl::Status TakeValues(const RawOptions& options, CkptOptions* result) {
 
 absl::StatusOr<CkptOptions> ReadCkptOptions(CliProgram program,
                                             const std::vector<std::string>& args) {
-  ASSIGN_OR_RETURN(const RawOptions options, SplitWords(program, args));
-  CkptOptions result{.request = RequestOf(options), .operands = options.program};
+  ASSIGN_OR_RETURN(const RawOptions options, OptionsAroundOperands(program, args));
+  CkptOptions result{.request = TextRequest(options), .operands = options.program};
   if (result.request != Request::kRun) {
     return result;
   }
@@ -91,11 +63,11 @@ absl::StatusOr<CkptOptions> ReadCkptOptions(CliProgram program,
   RETURN_IF_ERROR(TakeValues(options, &result));
   result.is_json = options.IsOn("json");
   result.force = options.IsOn("force");
-  result.tokenizer_dir = TextOf(options, "tokenizer-dir");
-  result.config_file = TextOf(options, "config");
-  result.map_file = TextOf(options, "map");
+  result.tokenizer_dir = options.TextOf("tokenizer-dir");
+  result.config_file = options.TextOf("config");
+  result.map_file = options.TextOf("map");
   if (program == CliProgram::kCkptConvert && result.map_file.empty()) {
-    return absl::InvalidArgumentError("--map FILE is needed: how keys are renamed");
+    return absl::InvalidArgumentError("--map MAP is needed: how keys are renamed");
   }
   return result;
 }

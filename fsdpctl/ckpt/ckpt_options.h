@@ -24,7 +24,7 @@ struct CkptOptions {
   int64_t shard_bytes_max = 50'000'000'000;  // transformers 5's
   std::string tokenizer_dir;                 // empty: beside the model's configuration
   std::string config_file;                   // empty: what the checkpoint says
-  std::string map_file;                      // of convert
+  std::string map_file;                      // of convert: a file, or the name of a layout
 };
 
 /// Pure. Errors: INVALID_ARGUMENT for the usage, OUT_OF_RANGE for a value that means nothing.

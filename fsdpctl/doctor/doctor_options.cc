@@ -17,18 +17,6 @@ namespace {
 constexpr uint16_t kRendezvousPort = 29400;
 constexpr Duration kUsualPatience = std::chrono::seconds(60);
 
-std::string TextOfOption(const RawOptions& options, const char* name) {
-  const RawValue* value = options.Find(name);
-  return value == nullptr ? std::string() : value->text;
-}
-
-Request RequestOf(const RawOptions& options) {
-  return options.IsOn("help")      ? Request::kHelp
-         : options.IsOn("man")     ? Request::kManPage
-         : options.IsOn("version") ? Request::kVersion
-                                   : Request::kRun;
-}
-
 /// What makes no sense together.
 absl::Status CheckUsage(const RawOptions& options) {
   if (!options.program.empty()) {
@@ -147,7 +135,7 @@ void FillIn(DoctorOptions* result) {
 absl::StatusOr<DoctorOptions> ReadDoctorOptions(const std::vector<std::string>& args,
                                                 const Environment& environment) {
   ASSIGN_OR_RETURN(const RawOptions options, OptionsOfArguments(CliProgram::kDoctor, args));
-  DoctorOptions result{.request = RequestOf(options), .port = kRendezvousPort};
+  DoctorOptions result{.request = TextRequest(options), .port = kRendezvousPort};
   if (result.request != Request::kRun) {
     return result;
   }
@@ -163,13 +151,13 @@ absl::StatusOr<DoctorOptions> ReadDoctorOptions(const std::vector<std::string>& 
   FillIn(&result);
   result.shows_all = options.IsOn("all");
   result.is_json = options.IsOn("json");
-  result.log_dir = TextOfOption(options, "log-dir");
-  result.python = TextOfOption(options, "python");
+  result.log_dir = options.TextOf("log-dir");
+  result.python = options.TextOf("python");
   if (const auto given = environment.find("PYTHON_EXEC");
       result.python.empty() && given != environment.end()) {
     result.python = given->second;
   }
-  result.token_file = TextOfOption(options, "token-file");
+  result.token_file = options.TextOf("token-file");
   result.takes_anybody = options.IsOn("no-token");
   return result;
 }

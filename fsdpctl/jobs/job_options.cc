@@ -15,18 +15,6 @@ namespace {
 /// More workers than any job has.
 constexpr int kMaxRank = 1 << 20;
 
-std::string TextOf(const RawOptions& options, const char* name) {
-  const RawValue* value = options.Find(name);
-  return value == nullptr ? std::string() : value->text;
-}
-
-Request RequestIn(const RawOptions& options) {
-  return options.IsOn("help")      ? Request::kHelp
-         : options.IsOn("man")     ? Request::kManPage
-         : options.IsOn("version") ? Request::kVersion
-                                   : Request::kRun;
-}
-
 absl::Status CheckEndpoint(const RawOptions& options) {
   const RawValue* endpoint = options.Find("rdzv-endpoint");
   if (endpoint == nullptr) {
@@ -36,7 +24,7 @@ absl::Status CheckEndpoint(const RawOptions& options) {
   if (colon == 0 || colon == std::string::npos || colon + 1 == endpoint->text.size()) {
     return InvalidValue(*endpoint, "HOST:PORT, such as node0:29400");
   }
-  if (TextOf(options, "job").empty()) {
+  if (options.TextOf("job").empty()) {
     return absl::InvalidArgumentError(
         "--rdzv-endpoint needs --job: the run id that the job was started with (--rdzv-id)");
   }
@@ -79,19 +67,12 @@ struct Words {
 /// Options stand before the operand or behind it.
 absl::StatusOr<Words> Split(CliProgram program, const std::vector<std::string>& args) {
   Words words;
-  ASSIGN_OR_RETURN(words.options, OptionsOfArguments(program, args));
-  std::vector<std::string> rest = std::move(words.options.program);
-  words.options.program.clear();
+  ASSIGN_OR_RETURN(words.options, OptionsAroundOperands(program, args));
+  std::vector<std::string>& rest = words.options.program;
   if (OperandOf(program)[0] != '\0' && !rest.empty()) {
     words.operand = rest.front();
     rest.erase(rest.begin());
-    ASSIGN_OR_RETURN(RawOptions behind, OptionsOfArguments(program, rest));
-    for (auto& [name, value] : behind.values) {
-      words.options.values.insert_or_assign(name, std::move(value));
-    }
-    rest = std::move(behind.program);
   }
-  words.options.program = std::move(rest);
   return words;
 }
 
@@ -130,7 +111,7 @@ absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
                                           const std::vector<std::string>& args) {
   ASSIGN_OR_RETURN(const Words words, Split(program, args));
   const RawOptions& options = words.options;
-  JobOptions result{.request = RequestIn(options)};
+  JobOptions result{.request = TextRequest(options)};
   if (result.request != Request::kRun) {
     return result;
   }
@@ -141,11 +122,11 @@ absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
   result.node = words.operand;
   result.may_wait = options.IsOn("below-min");
   RETURN_IF_ERROR(CheckEndpoint(options));
-  result.job = TextOf(options, "job");
-  result.endpoint = TextOf(options, "rdzv-endpoint");
-  result.token_file = TextOf(options, "token-file");
+  result.job = options.TextOf("job");
+  result.endpoint = options.TextOf("rdzv-endpoint");
+  result.token_file = options.TextOf("token-file");
   result.takes_anybody = options.IsOn("no-token");
-  result.tls = {TextOf(options, "tls-cert"), TextOf(options, "tls-key"), TextOf(options, "tls-ca")};
+  result.tls = {options.TextOf("tls-cert"), options.TextOf("tls-key"), options.TextOf("tls-ca")};
   result.follows = options.IsOn("follow");
   result.is_json = options.IsOn("json");
   result.now = options.IsOn("now");

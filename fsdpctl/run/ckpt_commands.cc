@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,9 +18,6 @@
 #include "fsdpctl/ckpt/verify.h"
 #include "fsdpctl/run/command_end.h"
 #include "fsdpctl/run/commands.h"
-#include "launcher/cli/help_text.h"
-#include "launcher/cli/man_page.h"
-#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -49,19 +47,8 @@ int Run(CliProgram program, const ControlContext& context,
   if (!options.ok()) {
     return Fail(ProgramName(program), options.status());
   }
-  switch (options->request) {
-    case Request::kHelp:
-      Show(HelpText(program));
-      return 0;
-    case Request::kManPage:
-      Show(ManPage(program));
-      return 0;
-    case Request::kVersion:
-      Show(absl::StrCat("fsdpctl ", kRelease, "\n"));
-      return 0;
-    default:
-      return Print(program, *options, make);
-  }
+  const std::optional<int> shown = ShowText(program, options->request);
+  return shown.has_value() ? *shown : Print(program, *options, make);
 }
 
 int64_t SecondsSince1970() {

@@ -1,9 +1,16 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/cli/help_text.h"
+#include "launcher/cli/launch_plan.h"
+#include "launcher/cli/man_page.h"
+#include "launcher/cli/option_table.h"
+#include "proto/release.h"
 
 namespace fsdprun {
 
@@ -22,6 +29,24 @@ inline int Fail(const std::string& command, const absl::Status& status) {
 inline void Show(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
+}
+
+/// Prints the text that is asked for instead of what the command does, and returns the exit code;
+/// nullopt if none is.
+inline std::optional<int> ShowText(CliProgram program, Request request) {
+  switch (request) {
+    case Request::kHelp:
+      Show(HelpText(program));
+      return 0;
+    case Request::kManPage:
+      Show(ManPage(program));
+      return 0;
+    case Request::kVersion:
+      Show(absl::StrCat("fsdpctl ", kRelease, "\n"));
+      return 0;
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace fsdprun

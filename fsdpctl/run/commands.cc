@@ -59,7 +59,7 @@ constexpr Command kCommands[] = {
     {"ckpt export", "CKPT OUT [options]", "write the weights of a checkpoint for Hugging Face",
      CkptExport},
     {"ckpt import", "MODEL OUT [options]", "make a checkpoint of a Hugging Face model", CkptImport},
-    {"ckpt convert", "CKPT OUT --map FILE [options]", "copy a checkpoint under other keys",
+    {"ckpt convert", "CKPT OUT --map MAP [options]", "copy a checkpoint under other keys",
      CkptConvert},
 };
 

@@ -18,8 +18,6 @@
 #include "fsdpctl/doctor/report_text.h"
 #include "fsdpctl/run/command_end.h"
 #include "fsdpctl/run/commands.h"
-#include "launcher/cli/help_text.h"
-#include "launcher/cli/man_page.h"
 #include "launcher/directory/host_lookup.h"
 #include "proto/release.h"
 
@@ -102,19 +100,8 @@ int Doctor(const ControlContext& context) {
   if (!options.ok()) {
     return Fail(name, options.status());
   }
-  switch (options->request) {
-    case Request::kHelp:
-      Show(HelpText(CliProgram::kDoctor));
-      return 0;
-    case Request::kManPage:
-      Show(ManPage(CliProgram::kDoctor));
-      return 0;
-    case Request::kVersion:
-      Show(absl::StrCat("fsdpctl ", kRelease, "\n"));
-      return 0;
-    default:
-      return Examine(*options, context.environment);
-  }
+  const std::optional<int> shown = ShowText(CliProgram::kDoctor, options->request);
+  return shown.has_value() ? *shown : Examine(*options, context.environment);
 }
 
 }  // namespace fsdprun

@@ -1,5 +1,6 @@
 #include "fsdpctl/run/job_command.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,12 +9,9 @@
 #include "base/status_macros.h"
 #include "fsdpctl/jobs/job_choice.h"
 #include "fsdpctl/run/command_end.h"
-#include "launcher/cli/help_text.h"
-#include "launcher/cli/man_page.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/private_folder.h"
 #include "launcher/directory/user_secret.h"
-#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -55,18 +53,8 @@ int RunJobCommand(CliProgram program, const ControlContext& context, const JobRu
   if (!options.ok()) {
     return Fail(ProgramName(program), options.status());
   }
-  switch (options->request) {
-    case Request::kHelp:
-      Show(HelpText(program));
-      return 0;
-    case Request::kManPage:
-      Show(ManPage(program));
-      return 0;
-    case Request::kVersion:
-      Show(absl::StrCat("fsdpctl ", kRelease, "\n"));
-      return 0;
-    default:
-      break;
+  if (const std::optional<int> shown = ShowText(program, options->request)) {
+    return *shown;
   }
   const absl::Status status = run(*options, context.environment);
   return status.ok() ? 0 : Fail(ProgramName(program), status);

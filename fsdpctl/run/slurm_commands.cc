@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,12 @@
 #include "fsdpctl/slurm/job_environment.h"
 #include "fsdpctl/slurm/slurm_values.h"
 #include "fsdpctl/slurm/submission.h"
-#include "launcher/cli/help_text.h"
-#include "launcher/cli/man_page.h"
 #include "launcher/cli/program_texts.h"
 #include "launcher/directory/join_record_file.h"
 #include "launcher/run/exec_words.h"
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/queue_listing.h"
 #include "launcher/slurm/slurm_plan.h"
-#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -58,22 +56,12 @@ absl::Status Submit(const Submission& submission, const Environment& environment
 
 /// Does what is asked for with the job, or instead of it.
 int Carry(CliProgram program, const Submission& submission, const Environment& environment) {
-  switch (submission.request) {
-    case Request::kHelp:
-      Show(HelpText(program));
-      return 0;
-    case Request::kManPage:
-      Show(ManPage(program));
-      return 0;
-    case Request::kVersion:
-      Show(absl::StrCat("fsdpctl ", kRelease, "\n"));
-      return 0;
-    case Request::kDryRun:
-      Show(BatchText(submission.file));
-      return 0;
-    case Request::kCompletion:
-    case Request::kRun:
-      break;
+  if (const std::optional<int> shown = ShowText(program, submission.request)) {
+    return *shown;
+  }
+  if (submission.request == Request::kDryRun) {
+    Show(BatchText(submission.file));
+    return 0;
   }
   const absl::Status status = Submit(submission, environment);
   return status.ok() ? 0 : Fail(ProgramName(program), status);

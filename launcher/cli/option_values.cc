@@ -18,6 +18,13 @@
 
 namespace fsdprun {
 
+Request TextRequest(const RawOptions& options) {
+  return options.IsOn("help")      ? Request::kHelp
+         : options.IsOn("man")     ? Request::kManPage
+         : options.IsOn("version") ? Request::kVersion
+                                   : Request::kRun;
+}
+
 absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected) {
   int number = 0;
   if (!absl::SimpleAtoi(value.text, &number) || number < minimum) {

@@ -17,6 +17,10 @@ namespace fsdprun {
 // Texts of options as values. Pure. Errors: OUT_OF_RANGE with the source, the text and what was
 // expected.
 
+/// The text that is asked for instead of what the command does: --help, --man, --version; kRun if
+/// none is.
+Request TextRequest(const RawOptions& options);
+
 absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected);
 
 struct NodeNumbers {

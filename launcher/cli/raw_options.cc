@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -99,6 +100,11 @@ const RawValue* RawOptions::Find(const char* name) const {
   return it == values.end() ? nullptr : &it->second;
 }
 
+std::string RawOptions::TextOf(const char* name) const {
+  const RawValue* value = Find(name);
+  return value == nullptr ? std::string() : value->text;
+}
+
 bool RawOptions::IsOn(const char* name) const {
   const RawValue* value = Find(name);
   int number = 0;
@@ -113,6 +119,22 @@ absl::Status InvalidValue(const RawValue& value, absl::string_view expected) {
 absl::StatusOr<RawOptions> OptionsOfArguments(CliProgram program,
                                               const std::vector<std::string>& args) {
   return Reader(program, args).Read();
+}
+
+absl::StatusOr<RawOptions> OptionsAroundOperands(CliProgram program,
+                                                 std::vector<std::string> args) {
+  RawOptions all;
+  while (true) {
+    ASSIGN_OR_RETURN(RawOptions options, OptionsOfArguments(program, args));
+    for (auto& [name, value] : options.values) {
+      all.values.insert_or_assign(name, std::move(value));
+    }
+    if (options.program.empty()) {
+      return all;
+    }
+    all.program.push_back(std::move(options.program.front()));
+    args.assign(options.program.begin() + 1, options.program.end());
+  }
 }
 
 RawOptions OptionsOfEnvironment(CliProgram program, const Environment& environment) {

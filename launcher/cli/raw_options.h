@@ -27,6 +27,8 @@ struct RawOptions {
   /// nullptr if the option was not given.
   const RawValue* Find(const char* name) const;
   bool IsOn(const char* name) const;
+  /// Empty if the option was not given.
+  std::string TextOf(const char* name) const;
 };
 
 // Note [Usage errors and value errors]
@@ -41,6 +43,10 @@ absl::Status InvalidValue(const RawValue& value, absl::string_view expected);
 /// The options among `args`, up to the program. Pure. Errors: INVALID_ARGUMENT.
 absl::StatusOr<RawOptions> OptionsOfArguments(CliProgram program,
                                               const std::vector<std::string>& args);
+
+/// The same where options may stand before, between and behind operands, which become the program.
+/// Pure. Errors: INVALID_ARGUMENT.
+absl::StatusOr<RawOptions> OptionsAroundOperands(CliProgram program, std::vector<std::string> args);
 
 /// The options that are set by PET_* variables in `environment`. An empty one is not set. Pure.
 RawOptions OptionsOfEnvironment(CliProgram program, const Environment& environment);

@@ -24,16 +24,8 @@ constexpr char kTime[] = "a time such as 5, 1.5s, 200ms or 10min";
 constexpr char kTimes[] = "a time, or two as MIN:MAX, such as 200ms:5s";
 
 Request RequestIn(const RawOptions& options) {
-  return options.IsOn("help")      ? Request::kHelp
-         : options.IsOn("man")     ? Request::kManPage
-         : options.IsOn("version") ? Request::kVersion
-         : options.IsOn("dry-run") ? Request::kDryRun
-                                   : Request::kRun;
-}
-
-std::string TextOf(const RawOptions& options, const char* name) {
-  const RawValue* value = options.Find(name);
-  return value == nullptr ? std::string() : value->text;
+  const Request text = TextRequest(options);
+  return text == Request::kRun && options.IsOn("dry-run") ? Request::kDryRun : text;
 }
 
 absl::Status ReadTime(const RawOptions& options, const char* name, Duration* result) {
@@ -186,12 +178,12 @@ absl::StatusOr<ChaosOptions> ReadChaosOptions(const std::vector<std::string>& ar
   if (result.request != Request::kRun && result.request != Request::kDryRun) {
     return result;
   }
-  result.job = TextOf(options, "job");
+  result.job = options.TextOf("job");
   result.command = options.program;
-  result.schedule = TextOf(options, "schedule");
-  result.fill = TextOf(options, "fill");
-  result.corrupt = TextOf(options, "corrupt");
-  result.verify = TextOf(options, "verify");
+  result.schedule = options.TextOf("schedule");
+  result.fill = options.TextOf("fill");
+  result.corrupt = options.TextOf("corrupt");
+  result.verify = options.TextOf("verify");
   result.overlaps = options.IsOn("overlap");
   result.until_end = options.IsOn("until-end");
   result.is_json = options.IsOn("json");
