@@ -62,7 +62,8 @@ void AddGroups(const checkpoint::OpenedCheckpoint& opened, CheckpointToWrite& ou
     if (!group.is_object()) {
       throw Error("cannot convert " + opened.path + ": optim.param_groups is no list of groups");
     }
-    for (const auto& [name, value] : CompleteGroup(nlohmann::json(group), state).items()) {
+    const nlohmann::json options = CompleteGroup(nlohmann::json(group), state);
+    for (const auto& [name, value] : options.items()) {
       const std::string key = std::string(kTheirOptimizer) + "." + kParamGroups + "." +
                               std::to_string(index) + "." + name;
       output.objects.push_back(

@@ -68,13 +68,17 @@ const ProgramTexts& WritingTexts(CliProgram program) {
       .examples = {"fsdpctl ckpt import llama-model imported"}};
   static const ProgramTexts convert = {
       .summary = "copy a checkpoint under other keys",
-      .synopsis = "CKPT OUT --map FILE [options]",
+      .synopsis = "CKPT OUT --map MAP [options]",
       .description =
-          "All of the checkpoint is copied, keys renamed as FILE says: a JSON object of old and "
-          "new "
-          "keys, whose first one that fits counts. A * stands for any text in both; null leaves "
-          "keys out. Python objects are copied byte for byte.",
-      .examples = {"fsdpctl ckpt convert checkpoints/step-1000 converted --map map.json"}};
+          "All of the checkpoint is copied, keys renamed as MAP says: a file with a JSON object of "
+          "old and new keys, whose first one that fits counts. A * stands for any text in both; "
+          "null leaves keys out. Python objects are copied byte for byte. Or MAP is the name of a "
+          "layout, to which or from which weights are converted, with their rows in the order that "
+          "it has: of torchtitan (torchtitan, torchtitan-0.2 with the names of that version, "
+          "from-torchtitan), or of accelerate's folders of FSDP (accelerate, from-accelerate). A "
+          "file of such a name is written ./torchtitan.",
+      .examples = {"fsdpctl ckpt convert checkpoints/step-1000 converted --map map.json",
+                   "fsdpctl ckpt convert checkpoints/step-1000 titan --map torchtitan"}};
   return program == CliProgram::kCkptExport   ? export_texts
          : program == CliProgram::kCkptImport ? import
                                               : convert;

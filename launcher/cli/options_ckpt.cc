@@ -10,6 +10,17 @@ using G = OptionGroup;
 using V = ValueKind;
 using C = Completion;
 
+OptionSpec ConfigOption() {
+  return {.name = "config",
+          .family = F::kOwn,
+          .group = G::kCheckpoint,
+          .reads_variable = false,
+          .metavar = "FILE",
+          .default_text = "what the checkpoint says",
+          .completion = C::kFile,
+          .help = "The model's config.json."};
+}
+
 std::vector<OptionSpec> ExportOptions() {
   return {
       {.name = "format",
@@ -47,14 +58,7 @@ std::vector<OptionSpec> ExportOptions() {
        .default_text = "the folder of the model's config.json",
        .completion = C::kDirectory,
        .help = "Folder whose files of a tokenizer are copied along."},
-      {.name = "config",
-       .family = F::kOwn,
-       .group = G::kCheckpoint,
-       .reads_variable = false,
-       .metavar = "FILE",
-       .default_text = "what the checkpoint says",
-       .completion = C::kFile,
-       .help = "The model's config.json."},
+      ConfigOption(),
   };
 }
 
@@ -63,9 +67,12 @@ OptionSpec MapOption() {
           .family = F::kOwn,
           .group = G::kCheckpoint,
           .reads_variable = false,
-          .metavar = "FILE",
+          .metavar = "MAP",
           .completion = C::kFile,
-          .help = "JSON object of old and new keys. See docs/CHECKPOINTS.md."};
+          .help =
+              "File with a JSON object of old and new keys, or a layout: torchtitan, "
+              "torchtitan-0.2, from-torchtitan, accelerate, from-accelerate. See "
+              "docs/CHECKPOINTS.md."};
 }
 
 OptionSpec Switch(const char* name, const char* help) {
@@ -86,7 +93,7 @@ std::vector<OptionSpec> CkptOptionSpecs(CliProgram program) {
     options = ExportOptions();
   }
   if (program == CliProgram::kCkptConvert) {
-    options.push_back(MapOption());
+    options = {MapOption(), ConfigOption()};
   }
   if (program >= CliProgram::kCkptExport) {
     options.push_back(Switch("force",
