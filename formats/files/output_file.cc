@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "formats/files/temporary_name.h"
 #include "fsdp_runtime/archive/error.h"
 
 namespace fsdprun {
@@ -47,8 +48,11 @@ bool IsThere(const std::string& path) {
 /// A new file beside `path`; its name is put into `temporary`.
 int OpenBeside(const std::string& path, std::string& temporary) {
   for (int i = 0; i < kNamesTried; ++i) {
-    temporary = path + ".tmp-" + std::to_string(getpid()) + "-" + std::to_string(i);
+    temporary = TemporaryName(path, i);
     const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0) {
+      HoldTemporary(fd);
+    }
     if (fd >= 0 || errno != EEXIST) {
       return fd;
     }
@@ -118,6 +122,7 @@ OutputFile::OutputFile(std::string path, int64_t byte_count, Existing existing)
   if (existing_ == Existing::kRefuse && IsThere(path_)) {
     RefuseExisting(path_);
   }
+  RemoveLeftovers(path_);
   CheckFree(path_, byte_count_);
   fd_ = OpenBeside(path_, temporary_);
   if (fd_ < 0) {
@@ -139,6 +144,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::Write(int64_t offset, const void* data, int64_t byte_count) {
+  begun_.CheckGoesOn(path_);
   if (offset < 0 || byte_count < 0 || byte_count > byte_count_ - offset) {
     throw Error("cannot write " + std::to_string(byte_count) + " bytes at byte " +
                 std::to_string(offset) + " of " + path_ + ", which is to have " +
@@ -164,6 +170,7 @@ void OutputFile::Write(int64_t offset, std::string_view bytes) {
 }
 
 void OutputFile::Publish() {
+  begun_.CheckGoesOn(path_);
   if (ftruncate(fd_, byte_count_) != 0 || fsync(fd_) != 0) {
     FailOutput("write", path_, errno, byte_count_);
   }

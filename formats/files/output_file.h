@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "formats/files/output_stop.h"
+
 namespace fsdprun {
 
 /// What becomes of a file or folder that already has the name of an output.
@@ -11,7 +13,8 @@ enum class Existing { kRefuse, kReplace };
 
 /// A file of known size that is written at any place, in any order. It lies beside `path` under a
 /// temporary name until Publish(), and is removed if that is not reached. Thread: one. Errors:
-/// fsdp::archive::Error that names path and cause, for a full disk also the bytes needed and free.
+/// fsdp::archive::Error that names path and cause, for a full disk also the bytes needed and free;
+/// after StopOutputs() all that is done here.
 class OutputFile {
  public:
   /// Reserves the space. Errors: also if `path` is there and may not be replaced.
@@ -27,6 +30,7 @@ class OutputFile {
   void Publish();
 
  private:
+  BegunOutput begun_;
   std::string path_;
   std::string temporary_;
   int64_t byte_count_ = 0;

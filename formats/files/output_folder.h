@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "formats/files/output_file.h"
+#include "formats/files/output_stop.h"
 
 namespace fsdprun {
 
@@ -23,17 +25,25 @@ class OutputFolder {
   /// Where a file of this name is to be written before Publish().
   std::string Place(const std::string& name) const { return temporary_ + "/" + name; }
 
-  /// Gives the folder its name. Into one that is there (kReplace), the files are moved one by one,
-  /// `last` at the end; before that its files are removed for which `is_stale` holds. Other files
-  /// of it stay.
-  void Publish(const std::string& last, const std::function<bool(const std::string&)>& is_stale);
+  /// Gives the folder its name. One that is there (kReplace) is exchanged for it in one step, or,
+  /// where the file system cannot, in two renames: a failure, and the end of the process at any
+  /// moment, leaves the old or the new one whole. What the old one has besides files of the same
+  /// names and those for which `is_stale` holds is in the new one as well. Errors: also if it has a
+  /// folder of such a name, and nothing is changed then.
+  void Publish(const std::function<bool(const std::string&)>& is_stale);
 
  private:
-  void MoveInto(const std::string& last, const std::function<bool(const std::string&)>& is_stale);
+  void TakeName();
+  void TakeModeOf(const std::string& folder);
+  std::vector<std::string> CarryOver(const std::function<bool(const std::string&)>& is_stale);
+  std::string TakePlace();
+  void ClearReplaced(const std::string& old, const std::vector<std::string>& done);
 
+  BegunOutput begun_;
   std::string path_;
   std::string temporary_;  // empty: published
   Existing existing_;
+  int fd_ = -1;  // of the temporary folder, locked
 };
 
 }  // namespace fsdprun

@@ -174,7 +174,7 @@ void WriteCheckpoint(TensorSource& source, const CheckpointToWrite& output, cons
   WriteOutput(folder.Place(checkpoint::kManifestFile), checkpoint::EncodeManifest(manifest),
               Existing::kRefuse);
   WriteOutput(folder.Place(checkpoint::kMetadataFile), metadata_bytes, Existing::kRefuse);
-  folder.Publish(checkpoint::kMetadataFile, IsCheckpointFile);
+  folder.Publish(IsCheckpointFile);
 }
 
 }  // namespace fsdprun

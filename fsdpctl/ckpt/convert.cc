@@ -36,7 +36,7 @@ void WriteFolders(const Conversion& conversion, const std::string& path, Existin
                     whole ? whole->Place(folder.name) : path + "/" + folder.name, existing);
   }
   if (whole) {
-    whole->Publish("", [](const std::string& /*name*/) { return false; });
+    whole->Publish([](const std::string& /*name*/) { return false; });
   }
 }
 

@@ -188,14 +188,13 @@ Report ExportHuggingFace(const CkptOptions& options, TensorSource& source,
   OutputFolder folder(options.operands[1], bytes, existing);
   std::vector<std::string> files =
       WriteModelFiles(source, tensors, options.shard_bytes_max, folder);
-  const std::string last = files.back();
   WriteOutput(folder.Place("config.json"), config.dump(2) + "\n", Existing::kRefuse);
   WriteOutput(folder.Place("generation_config.json"), GenerationConfig(config).dump(2) + "\n",
               Existing::kRefuse);
   files.insert(files.end(), {"config.json", "generation_config.json"});
   std::string warning;
   AddTokenizer(options, model, folder, files, warning);
-  folder.Publish(last, IsModelFileName);
+  folder.Publish(IsModelFileName);
   Report report = Summarize(options, tensors.size(), bytes, std::move(files));
   report.text += warning;
   report.json["warning"] = warning.empty() ? Json() : Json(warning);

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+namespace fsdprun {
+
+/// Makes every write to an output that is begun fail from now on, so that it is removed. Returns
+/// whether one is begun; there is nothing to remove otherwise. May be called in a handler of
+/// signals.
+bool StopOutputs();
+
+/// An output that is begun. Thread: any.
+class BegunOutput {
+ public:
+  BegunOutput();
+  ~BegunOutput();
+  BegunOutput(const BegunOutput&) = delete;
+  BegunOutput& operator=(const BegunOutput&) = delete;
+
+  /// Errors: fsdp::archive::Error naming `path` after StopOutputs().
+  void CheckGoesOn(const std::string& path) const;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,182 @@
+#include "formats/files/output_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fsdp_runtime/archive/error.h"
+#include "tests/unit/base/failing_system_call.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/formats/files/folder_content.h"
+
+namespace fsdprun {
+namespace {
+
+using checkpoint::MessageOf;
+using checkpoint::TemporaryDirectory;
+using fsdp::archive::Error;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int64_t kMoreThanAnyDisk = int64_t{1} << 60;
+
+bool NoneIsStale(const std::string& /*name*/) { return false; }
+
+/// A folder `out` with an earlier output: "a" and "stale" of it, and the user's file and folder.
+class ReplacedFolder : public testing::Test {
+ protected:
+  ReplacedFolder() {
+    std::filesystem::create_directories(folder_ / "out/folder");
+    for (const char* name : {"a", "stale", "mine", "folder/mine"}) {
+      std::ofstream(folder_ / ("out/" + std::string(name))) << "old";
+    }
+  }
+
+  void Replace() {
+    OutputFolder output(folder_ / "out", 1, Existing::kReplace);
+    WriteOutput(output.Place("a"), "new", Existing::kRefuse);
+    output.Publish([](const std::string& name) { return name == "stale"; });
+  }
+
+  /// Where that call fails. Its error, or "".
+  std::string ReplaceWith(const std::vector<FailingSystemCall>& calls) {
+    std::string message;
+    std::thread([&] {
+      for (const FailingSystemCall& call : calls) {
+        EXPECT_TRUE(FailFromNowOn(call)) << "this kernel takes no filters";
+      }
+      try {
+        Replace();
+      } catch (const Error& error) {
+        message = error.what();
+      }
+    }).join();
+    return message;
+  }
+
+  void ExpectOld() {
+    EXPECT_THAT(NamesOf(folder_.path()), ElementsAre("out"));
+    EXPECT_THAT(NamesOf(folder_ / "out"), ElementsAre("a", "folder", "mine", "stale"));
+    EXPECT_EQ(Content(folder_ / "out/a"), "old");
+    EXPECT_EQ(Content(folder_ / "out/folder/mine"), "old");
+  }
+
+  void ExpectNew() {
+    EXPECT_THAT(NamesOf(folder_ / "out"), ElementsAre("a", "folder", "mine"));
+    EXPECT_EQ(Content(folder_ / "out/a"), "new");
+    EXPECT_EQ(Content(folder_ / "out/mine"), "old");
+    EXPECT_EQ(Content(folder_ / "out/folder/mine"), "old");
+  }
+
+  const TemporaryDirectory folder_;
+};
+
+TEST_F(ReplacedFolder, StaysWholeWhereTheNewOneCannotTakeItsPlace) {
+  EXPECT_THAT(
+      ReplaceWith(
+          {{.number = SYS_renameat2, .error = EIO, .bits = RENAME_EXCHANGE, .argument = 4}}),
+      HasSubstr(folder_ / "out: Input/output error"));
+  ExpectOld();
+}
+
+TEST_F(ReplacedFolder, StaysWholeIfAFolderHasTheNameOfANewFile) {
+  std::filesystem::rename(folder_ / "out/folder", folder_ / "out/stale.d");
+  std::filesystem::remove(folder_ / "out/a");
+  std::filesystem::create_directory(folder_ / "out/a");
+  const std::string message = MessageOf<Error>([&] { Replace(); });
+  EXPECT_THAT(message, HasSubstr("out/a: it is a folder; move it away"));
+  EXPECT_THAT(NamesOf(folder_.path()), ElementsAre("out"));
+  EXPECT_THAT(NamesOf(folder_ / "out"), ElementsAre("a", "mine", "stale", "stale.d"));
+  EXPECT_EQ(Content(folder_ / "out/stale"), "old");
+}
+
+TEST_F(ReplacedFolder, IsKeptWhereItCannotBeRemoved) {
+  const std::string message = ReplaceWith({{.number = SYS_unlink, .error = EROFS}});
+  EXPECT_THAT(message, HasSubstr("out is written, but what it replaces is still at "));
+  ExpectNew();
+  const std::vector<std::string> names = NamesOf(folder_.path());
+  ASSERT_EQ(names.size(), 2U);
+  EXPECT_THAT(names[1], StartsWith("out.replaced-"));
+  EXPECT_THAT(message, HasSubstr(names[1]));
+  EXPECT_EQ(Content(folder_ / (names[1] + "/stale")), "old");
+}
+
+TEST_F(ReplacedFolder, IsReplacedAndOtherFilesStay) {
+  Replace();
+  ExpectNew();
+  EXPECT_THAT(NamesOf(folder_.path()), ElementsAre("out"));
+}
+
+TEST_F(ReplacedFolder, IsReplacedWhereFoldersCannotBeExchanged) {
+  EXPECT_EQ(ReplaceWith({{.number = SYS_renameat2, .error = EINVAL}}), "");
+  ExpectNew();
+  EXPECT_THAT(NamesOf(folder_.path()), ElementsAre("out"));
+}
+
+TEST_F(ReplacedFolder, IsReplacedWhereFilesCannotBeLinked) {
+  EXPECT_EQ(ReplaceWith({{.number = SYS_linkat, .error = EPERM}}), "");
+  ExpectNew();
+  EXPECT_THAT(NamesOf(folder_.path()), ElementsAre("out"));
+}
+
+TEST_F(ReplacedFolder, PassesOnItsMode) {
+  ASSERT_EQ(chmod((folder_ / "out").c_str(), 02770), 0);
+  Replace();
+  struct stat stats {};
+  ASSERT_EQ(stat((folder_ / "out").c_str(), &stats), 0);
+  EXPECT_EQ(stats.st_mode & 07777U, 02770U);
+}
+
+TEST_F(ReplacedFolder, IsWhatALinkNames) {
+  std::filesystem::rename(folder_ / "out", folder_ / "real");
+  std::filesystem::create_directory_symlink("real", folder_ / "out");
+  Replace();
+  ExpectNew();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "out"));
+  EXPECT_EQ(Content(folder_ / "real/a"), "new");
+}
+
+TEST(OutputFolderTest, UnpublishedFolderDisappears) {
+  const TemporaryDirectory folder;
+  {
+    const OutputFolder output(folder / "out", 1, Existing::kRefuse);
+    WriteOutput(output.Place("a"), "abc", Existing::kRefuse);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(OutputFolderTest, ExistingFolderIsRefused) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_directory(folder / "out");
+  EXPECT_THAT(MessageOf<Error>([&] { OutputFolder(folder / "out", 1, Existing::kRefuse); }),
+              HasSubstr("--force"));
+  WriteOutput(folder / "file", "old", Existing::kRefuse);
+  EXPECT_THAT(MessageOf<Error>([&] { OutputFolder(folder / "file", 1, Existing::kReplace); }),
+              HasSubstr("no folder"));
+  EXPECT_THAT(
+      MessageOf<Error>([&] { OutputFolder(folder / "new", kMoreThanAnyDisk, Existing::kRefuse); }),
+      HasSubstr("bytes are needed"));
+}
+
+TEST(OutputFolderTest, AppearsWithAllItsFiles) {
+  const TemporaryDirectory folder;
+  OutputFolder output(folder / "parent/out/", 1, Existing::kRefuse);
+  WriteOutput(output.Place("a"), "abc", Existing::kRefuse);
+  EXPECT_FALSE(std::filesystem::exists(folder / "parent/out"));
+  output.Publish(NoneIsStale);
+  EXPECT_EQ(Content(folder / "parent/out/a"), "abc");
+  EXPECT_THAT(NamesOf(folder / "parent"), ElementsAre("out"));
+}
+
+}  // namespace
+}  // namespace fsdprun
