@@ -3,6 +3,7 @@
 #include <set>
 
 #include "formats/tensors/dtype_names.h"
+#include "formats/tensors/weight_keys.h"
 #include "fsdp_runtime/plan/box.h"
 
 namespace fsdprun {
@@ -25,6 +26,10 @@ CheckpointTensors::CheckpointTensors(const std::string& path)
     }
     facts.files.assign(files.begin(), files.end());
   }
+}
+
+std::map<std::string, std::string> CheckpointTensors::Weights() const {
+  return WeightKeys(opened_.metadata);
 }
 
 void CheckpointTensors::Read(const std::string& name, int64_t begin, int64_t count, void* out) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "formats/checkpoint/checkpoint_reader.h"
@@ -14,6 +15,8 @@ class CheckpointTensors : public TensorSource {
   explicit CheckpointTensors(const std::string& path);
 
   const checkpoint::OpenedCheckpoint& opened() const { return opened_; }
+  /// As WeightKeys.
+  std::map<std::string, std::string> Weights() const override;
   void Read(const std::string& name, int64_t begin, int64_t count, void* out) override;
 
  private:

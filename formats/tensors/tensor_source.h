@@ -21,6 +21,15 @@ class TensorSource {
   virtual ~TensorSource() = default;
 
   const std::map<std::string, TensorFacts>& tensors() const { return tensors_; }
+  /// The weights of a model among them: the tensors' names here by their names in the model. Files
+  /// of weights have no others, and the model's names.
+  virtual std::map<std::string, std::string> Weights() const {
+    std::map<std::string, std::string> names;
+    for (const auto& [name, facts] : tensors_) {
+      names[name] = name;
+    }
+    return names;
+  }
   /// Elements [begin, begin + count) in row-major order.
   virtual void Read(const std::string& name, int64_t begin, int64_t count, void* out) = 0;
 

@@ -9,20 +9,18 @@
 #include "formats/tensors/compare.h"
 #include "formats/tensors/open_tensors.h"
 #include "fsdpctl/ckpt/amounts.h"
-#include "fsdpctl/ckpt/weights.h"
 
 namespace fsdprun::ckpt {
 namespace {
 
-/// By the name under which tensors are compared: their own.
-using Names = std::map<std::string, std::string>;
+/// Tensors by the name under which they are compared.
+using ComparedNames = std::map<std::string, std::string>;
 
-Names NamesFor(const TensorSource& source, TensorLayout own, TensorLayout other) {
-  const bool crosses = (own == TensorLayout::kDcp) != (other == TensorLayout::kDcp);
-  if (crosses && own == TensorLayout::kDcp) {
-    return WeightsOf(source);
+ComparedNames NamesFor(const TensorSource& source, bool only_weights) {
+  if (only_weights) {
+    return source.Weights();
   }
-  Names names;
+  ComparedNames names;
   for (const auto& [key, facts] : source.tensors()) {
     names[key] = key;
   }
@@ -103,12 +101,13 @@ class Comparison {
 }  // namespace
 
 Report DiffCheckpoints(const std::string& a, const std::string& b) {
-  const TensorLayout a_layout = LayoutOf(a);
-  const TensorLayout b_layout = LayoutOf(b);
+  // Of a checkpoint beside a model, the weights under the names that the model has.
+  const bool only_weights =
+      (LayoutOf(a) == TensorLayout::kDcp) != (LayoutOf(b) == TensorLayout::kDcp);
   const std::unique_ptr<TensorSource> a_source = OpenTensors(a);
   const std::unique_ptr<TensorSource> b_source = OpenTensors(b);
-  const Names a_names = NamesFor(*a_source, a_layout, b_layout);
-  const Names b_names = NamesFor(*b_source, b_layout, a_layout);
+  const ComparedNames a_names = NamesFor(*a_source, only_weights);
+  const ComparedNames b_names = NamesFor(*b_source, only_weights);
   Comparison comparison(*a_source, *b_source);
   for (const auto& [name, own] : a_names) {
     const auto other = b_names.find(name);

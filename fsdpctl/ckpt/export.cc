@@ -19,7 +19,6 @@
 #include "fsdpctl/ckpt/amounts.h"
 #include "fsdpctl/ckpt/export_files.h"
 #include "fsdpctl/ckpt/inspect.h"
-#include "fsdpctl/ckpt/weights.h"
 
 namespace fsdprun::ckpt {
 namespace {
@@ -86,7 +85,7 @@ ModelDescription DescribeModel(const CkptOptions& options, const TensorSource& s
 
 std::vector<ExportedTensor> ChooseTensors(const CkptOptions& options, const TensorSource& source) {
   std::vector<ExportedTensor> tensors;
-  for (const auto& [name, key] : WeightsOf(source)) {
+  for (const auto& [name, key] : source.Weights()) {
     const std::string& stored = source.tensors().at(key).dtype;
     const bool casts = !options.dtype.empty() && IsCastable(stored);
     tensors.push_back({name, key, casts ? options.dtype : stored});
