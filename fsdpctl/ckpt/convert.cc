@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/checkpoint/file_system.h"
 #include "formats/checkpoint/torch_blob.h"
@@ -21,6 +22,8 @@
 
 namespace fsdprun::ckpt {
 namespace {
+
+using Path = std::vector<checkpoint::PathPart>;
 
 constexpr size_t kMapBytesMax = size_t{16} << 20;
 
@@ -62,13 +65,20 @@ Report Write(const Conversion& conversion, const CkptOptions& options) {
   return report;
 }
 
+/// Where a key is in the nested state dict: at its top level if nothing is said.
+Path PathIn(const checkpoint::DcpMetadata& metadata, const std::string& key) {
+  const auto path = metadata.paths.find(key);
+  return path == metadata.paths.end() ? Path{key} : path->second;
+}
+
 void AddObjects(const CheckpointTensors& source, const RenameMap& map, CheckpointToWrite& output) {
   const checkpoint::OpenedCheckpoint& opened = source.opened();
   // A copy gets new checksums: what is damaged must not be copied.
   StoredObjects objects(opened);
   for (const auto& [key, blob] : opened.metadata.objects) {
     if (const std::optional<std::string> name = map.Rename(key)) {
-      output.objects.push_back({*name, objects.Read(key), {}});
+      output.objects.push_back(
+          {*name, objects.Read(key), PathAfterRename(key, PathIn(opened.metadata, key), *name)});
     }
   }
 }
@@ -76,13 +86,15 @@ void AddObjects(const CheckpointTensors& source, const RenameMap& map, Checkpoin
 Conversion ConvertByFile(const CkptOptions& options) {
   const RenameMap map(ReadSmallFile(options.map_file, kMapBytesMax), options.map_file);
   std::unique_ptr<TensorSource> source = OpenTensors(options.operands[0]);
+  const auto* dcp = dynamic_cast<const CheckpointTensors*>(source.get());
   CheckpointToWrite output;
   for (const auto& [key, facts] : source->tensors()) {
     if (const std::optional<std::string> name = map.Rename(key)) {
-      output.tensors.push_back({*name, key, {}});
+      const Path path = dcp == nullptr ? Path{key} : PathIn(dcp->opened().metadata, key);
+      output.tensors.push_back({*name, key, PathAfterRename(key, path, *name)});
     }
   }
-  if (const auto* dcp = dynamic_cast<const CheckpointTensors*>(source.get())) {
+  if (dcp != nullptr) {
     AddObjects(*dcp, map, output);
   }
   TakeStep(*source, output);

@@ -1,6 +1,8 @@
 #include "fsdpctl/ckpt/rename_map.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <variant>
 
 #include "formats/json/strict_json.h"
 
@@ -19,6 +21,22 @@ std::optional<std::string> Match(const std::string& pattern, const std::string& 
     return std::nullopt;
   }
   return key.substr(star, key.size() - head.size() - tail.size());
+}
+
+using checkpoint::PathPart;
+
+std::string PartText(const PathPart& part) {
+  const auto* text = std::get_if<std::string>(&part);
+  return text != nullptr ? *text : std::to_string(std::get<int64_t>(part));
+}
+
+/// As Python writes a path as a key.
+std::string KeyOf(const std::vector<PathPart>& path) {
+  std::string key;
+  for (size_t i = 0; i < path.size(); ++i) {
+    key += (i == 0 ? "" : ".") + PartText(path[i]);
+  }
+  return key;
 }
 
 }  // namespace
@@ -59,6 +77,35 @@ std::optional<std::string> RenameMap::Rename(const std::string& key) const {
     return name;
   }
   return key;
+}
+
+std::vector<PathPart> PathAfterRename(const std::string& key, const std::vector<PathPart>& path,
+                                      const std::string& name) {
+  if (name == key) {
+    return path;
+  }
+  if (KeyOf(path) != key) {
+    return {name};
+  }
+  std::string_view middle = name;
+  size_t first = 0;
+  while (first < path.size() && middle.starts_with(PartText(path[first]) + ".")) {
+    middle.remove_prefix(PartText(path[first]).size() + 1);
+    ++first;
+  }
+  size_t last = path.size();
+  while (last > first && middle.ends_with("." + PartText(path[last - 1]))) {
+    middle.remove_suffix(PartText(path[last - 1]).size() + 1);
+    --last;
+  }
+  std::vector<PathPart> result(path.begin(), path.begin() + static_cast<ptrdiff_t>(first));
+  if (last > first && middle == PartText(path[last - 1])) {
+    --last;
+  } else {
+    result.emplace_back(std::string(middle));
+  }
+  result.insert(result.end(), path.begin() + static_cast<ptrdiff_t>(last), path.end());
+  return result;
 }
 
 }  // namespace fsdprun::ckpt

@@ -5,7 +5,9 @@ import json
 import torch
 import torch.distributed.checkpoint as dcp
 from ckpt_case import CkptCase
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from unittest_main import main
@@ -47,6 +49,37 @@ class ExportTest(CkptCase):
                 self.ckpt("export", checkpoint, out, "--config", config)
                 loaded = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
                 self.assertTrue(torch.equal(logits(loaded), logits(model)))
+
+    def test_every_layout_gives_the_same_weights(self):
+        model, checkpoint, config = self.make()
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        folder = self.dir / "folder"
+        model.save_pretrained(folder)
+        single = self.dir / "single.safetensors"
+        save_file(state, single)
+        sharded = self.dir / "sharded"
+        sharded.mkdir()
+        for rank in range(2):
+            halves = {name: tensor.chunk(2)[rank].clone() for name, tensor in state.items()}
+            info = {name: {"saved_offsets": [rank * (len(state[name]) // 2)] + [0] * (part.ndim - 1)}
+                    for name, part in halves.items()}
+            save_file(halves, sharded / f"shard-{rank + 1:05}-model-00001-of-00001.safetensors",
+                      {"DCP_SHARDING_INFO": json.dumps(info)})
+        ours = self.dir / "ours"
+        self.ckpt("import", folder, ours)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(TOKENS, labels=TOKENS).loss.backward()
+        optimizer.step()
+        app = self.save("app", {"app": {"model": model.state_dict(), "optim": optimizer.state_dict()}})
+        for source, expected in ((checkpoint, state), (folder, state), (single, state), (sharded, state), (ours, state),
+                                 (self.save("alone", state), state), (app, dict(model.state_dict()))):
+            with self.subTest(source.name):
+                out = self.dir / f"out-{source.name}"
+                self.ckpt("export", source, out, "--config", config)
+                self.assert_tensors_equal(load_file(out / "model.safetensors"), expected)
+                self.ckpt("export", source, f"{out}.pt", "--format=pt")
+                self.assert_tensors_equal(torch.load(f"{out}.pt"), expected)
+                self.assertTrue(self.report("diff", source, out)["equal"])
 
     def test_shards_are_those_of_the_index(self):
         model, checkpoint, config = self.make()
@@ -134,6 +167,15 @@ class ExportTest(CkptCase):
         self.assertEqual(file.read_bytes(), b"old")
         self.assertEqual(self.leftovers(), [])
 
+    def test_the_old_output_stays_if_the_new_one_cannot_take_its_place(self):
+        _, checkpoint, config = self.make()
+        out = self.dir / "out"
+        (out / "generation_config.json").mkdir(parents=True)
+        (out / "model.safetensors").write_bytes(b"old")
+        self.refuse([out / "generation_config.json", "folder"], "export", checkpoint, out, "--config", config, "--force")
+        self.assertEqual((out / "model.safetensors").read_bytes(), b"old")
+        self.assertEqual([path.name for path in self.dir.iterdir() if path.name.startswith("out")], ["out"])
+
     def test_without_a_configuration(self):
         _, checkpoint, _ = self.make()
         self.refuse([checkpoint, "--config FILE"], "export", checkpoint, self.dir / "out")
@@ -213,6 +255,50 @@ class ConvertTest(CkptCase):
                 self.assertIn("train.state", report["problem"])
                 self.assertNotIn("train_state", report)
         self.assertEqual(self.leftovers(), [])
+
+    def test_places_in_the_nested_state_dict_stay(self):
+        torch.manual_seed(5)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+        optimizer = torch.optim.AdamW([{"params": model[0].weight, "lr": 0.5}, {"params": model[0].bias}])
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        nested = get_optimizer_state_dict(model, optimizer)
+        flat = get_optimizer_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+        for name, optim in (("nested", nested), ("flat", flat)):
+            checkpoint = self.save(name, {"model": model.state_dict(), "optim": optim})
+            for rules, top in (({}, "optim"), ({"optim.*": "optimizer.*"}, "optimizer")):
+                with self.subTest(f"{name} {top}"):
+                    out = self.dir / f"{name}-{top}"
+                    file = self.dir / "map.json"
+                    file.write_text(json.dumps(rules))
+                    self.ckpt("convert", checkpoint, out, "--map", file)
+                    dcp_to_torch_save(out, self.dir / "out.pt")
+                    got = torch.load(self.dir / "out.pt")
+                    self.assertEqual(sorted(got), sorted(["model", top]))
+                    self.assert_same(got["model"], dict(model.state_dict()))
+                    self.assert_same(got[top], optim)
+
+    def test_torchtitans_layout(self):
+        checkpoint = self.save("checkpoint", {"model": {"model.norm.weight": torch.ones(3), "lm_head.weight": torch.ones(2)}})
+        rules = self.dir / "map.json"
+        rules.write_text(json.dumps({"model.lm_head.*": "output.*", "model.model.*": "*"}))
+        self.ckpt("convert", checkpoint, self.dir / "out", "--map", rules)
+        dcp_to_torch_save(self.dir / "out", self.dir / "out.pt")
+        self.assertEqual(sorted(torch.load(self.dir / "out.pt")), ["norm.weight", "output.weight"])
+
+    def assert_same(self, got, expected):
+        if isinstance(expected, torch.Tensor):
+            self.assertTrue(torch.equal(got, expected))
+        elif isinstance(expected, dict):
+            self.assertEqual(set(got), set(expected))
+            for key in expected:
+                self.assert_same(got[key], expected[key])
+        elif isinstance(expected, (list, tuple)):
+            self.assertEqual((type(got), len(got)), (type(expected), len(expected)))
+            for one, other in zip(got, expected):
+                self.assert_same(one, other)
+        else:
+            self.assertEqual(got, expected)
 
     def test_bad_maps(self):
         checkpoint = self.save("checkpoint", {"model": {"a": torch.ones(2), "b": torch.ones(2)}})

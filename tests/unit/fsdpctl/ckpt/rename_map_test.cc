@@ -34,5 +34,30 @@ TEST(RenameMapTest, HeadAndTailDoNotOverlap) {
   EXPECT_EQ(map.Rename("abaaba"), "x");
 }
 
+using Path = std::vector<checkpoint::PathPart>;
+
+TEST(PathAfterRenameTest, AnUnchangedKeyKeepsItsPlace) {
+  const Path path = {"optim", "param_groups", int64_t{0}, "lr"};
+  EXPECT_EQ(PathAfterRename("optim.param_groups.0.lr", path, "optim.param_groups.0.lr"), path);
+  EXPECT_EQ(PathAfterRename("key", {"anything"}, "key"), Path({"anything"}));
+}
+
+TEST(PathAfterRenameTest, CommonPartsAtBothEndsStay) {
+  const Path group = {"optim", "param_groups", int64_t{0}, "lr"};
+  EXPECT_EQ(PathAfterRename("optim.param_groups.0.lr", group, "optimizer.param_groups.0.lr"),
+            Path({"optimizer", "param_groups", int64_t{0}, "lr"}));
+  EXPECT_EQ(PathAfterRename("optim.param_groups.0.lr", group, "param_groups.0.lr"),
+            Path({"param_groups", int64_t{0}, "lr"}));
+  const Path moment = {"optim", "state", "a.w", "step"};
+  EXPECT_EQ(PathAfterRename("optim.state.a.w.step", moment, "optim.state.b.c.w.step"),
+            Path({"optim", "state", "b.c.w", "step"}));
+  EXPECT_EQ(PathAfterRename("a.w", {"a.w"}, "model.a.w"), Path({"model", "a.w"}));
+}
+
+TEST(PathAfterRenameTest, WithNothingInCommonItIsAtTheTop) {
+  EXPECT_EQ(PathAfterRename("model.a.w", {"model", "a.w"}, "layers.0.w"), Path({"layers.0.w"}));
+  EXPECT_EQ(PathAfterRename("a", {"not", "the", "key"}, "b.c"), Path({"b.c"}));
+}
+
 }  // namespace
 }  // namespace fsdprun::ckpt
