@@ -7,6 +7,7 @@
 #include "formats/checkpoint/dcp_metadata.h"
 #include "formats/checkpoint/error.h"
 #include "fsdp_runtime/archive/pickle_reader.h"
+#include "fsdp_runtime/archive/saved_tensor.h"
 
 namespace fsdprun::checkpoint {
 namespace {
@@ -276,8 +277,22 @@ class Decoder {
         Fail("does not say where a piece of " + key + " is stored");
       }
       chunk.blob = found->second;
+      CheckHolds(chunk, tensor.dtype, key);
     }
     return tensor;
+  }
+
+  /// A blob has all elements of its piece, not compressed: no small file describes a tensor that
+  /// fits into no memory.
+  void CheckHolds(const StoredChunk& chunk, const std::string& dtype,
+                  const std::string& key) const {
+    for (const fsdp::archive::ElementType& type : fsdp::archive::kElementTypes) {
+      if (type.name == dtype && ElementsOf(chunk.box.sizes, key) > chunk.blob.length / type.bytes) {
+        Fail("has " + std::to_string(chunk.blob.length) + " bytes in " + chunk.blob.file +
+             " for a piece of " + key + " with " +
+             std::to_string(ElementsOf(chunk.box.sizes, key)) + " elements of " + dtype);
+      }
+    }
   }
 
   int64_t ElementsOf(const Shape& sizes, const std::string& key) const {

@@ -57,7 +57,8 @@ std::string EncodeDcpMetadata(const DcpMetadata& metadata);
 
 /// Reads what EncodeDcpMetadata or Python's DCP wrote, executing nothing. `what` names the file in
 /// errors. Checks all that can be checked without the other files: chunks lie within their tensor,
-/// do not overlap, and cover it; file names are plain; numbers are in range.
+/// do not overlap, and cover it; blobs are as long as their elements; file names are plain; numbers
+/// are in range.
 /// Errors: CheckpointError.
 DcpMetadata DecodeDcpMetadata(std::string_view bytes, const std::string& what);
 

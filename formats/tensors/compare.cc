@@ -38,17 +38,24 @@ int64_t PieceElements(int64_t element_bytes) { return kPieceBytes / element_byte
 
 int64_t ElementCount(const TensorFacts& facts, const std::string& name) {
   int64_t count = 1;
-  bool fits = true;
+  bool is_empty = false;
   for (const int64_t size : facts.shape) {
-    if (size == 0) {
-      return 0;
+    is_empty = is_empty || size == 0;
+    if (__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count)) {
+      throw fsdp::archive::Error("the shape of " + name + " is impossible");
     }
-    fits = fits && !__builtin_mul_overflow(count, size, &count);
   }
-  if (!fits) {
-    throw fsdp::archive::Error("the shape of " + name + " is impossible");
+  return is_empty ? 0 : count;
+}
+
+void AddTensorBytes(const TensorFacts& facts, std::string_view dtype, const std::string& name,
+                    int64_t& total) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(ElementCount(facts, name), ElementBytes(dtype, name), &bytes) ||
+      __builtin_add_overflow(total, bytes, &total)) {
+    throw fsdp::archive::Error("the tensors up to " + name +
+                               " have more than 2^63 bytes: the file that says so is damaged");
   }
-  return count;
 }
 
 ValueDifference CompareTensors(TensorSource& a, const std::string& a_name, TensorSource& b,

@@ -147,7 +147,12 @@ void ShardedSafetensors::AddFile(const std::filesystem::path& path) {
                         "than in " + facts.files.front());
     }
     for (size_t d = 0; d < facts.shape.size(); ++d) {
-      facts.shape[d] = std::max(facts.shape[d], box.offsets[d] + box.sizes[d]);
+      int64_t end = 0;
+      if (__builtin_add_overflow(box.offsets[d], box.sizes[d], &end)) {
+        throw ConfigError(file.path() + ", " + kSharding + ": the saved_offsets of " + name +
+                          " are beyond any tensor");
+      }
+      facts.shape[d] = std::max(facts.shape[d], end);
     }
     facts.files.push_back(path.filename().string());
     std::vector<Part>& parts = parts_[name];

@@ -11,6 +11,7 @@
 #include "formats/checkpoint/save_plan.h"
 #include "formats/checkpoint/torch_blob.h"
 #include "formats/files/output_folder.h"
+#include "formats/tensors/compare.h"
 #include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 
@@ -46,6 +47,18 @@ DType DTypeOf(const KeyedTensor& tensor, const TensorFacts& facts) {
 
 int64_t DataBytes(const SliceInfo& slice, const PlannedChunk& chunk) {
   return fsdp::plan::numel_of(chunk.box) * checkpoint::InfoOf(slice.dtype).element_bytes;
+}
+
+/// Before pieces are planned, of which a large tensor has many.
+void CheckSpace(const TensorSource& source, const CheckpointToWrite& output,
+                const std::string& path) {
+  int64_t bytes = 0;
+  for (const KeyedTensor& tensor : output.tensors) {
+    const TensorFacts& facts = source.tensors().at(tensor.source);
+    DTypeOf(tensor, facts);
+    AddTensorBytes(facts, facts.dtype, tensor.source, bytes);
+  }
+  CheckFree(path, bytes);
 }
 
 Plan MakePlan(const TensorSource& source, const CheckpointToWrite& output) {
@@ -156,6 +169,7 @@ bool IsCheckpointFile(const std::string& name) {
 
 void WriteCheckpoint(TensorSource& source, const CheckpointToWrite& output, const std::string& path,
                      Existing existing) {
+  CheckSpace(source, output, path);
   const Plan plan = MakePlan(source, output);
   OutputFolder folder(path, plan.file_bytes, existing);
   checkpoint::Manifest manifest = ManifestOf(output);

@@ -46,8 +46,7 @@ void StreamTensor(TensorSource& source, const ExportedTensor& tensor, const UseP
 int64_t ExportedBytes(const TensorSource& source, const std::vector<ExportedTensor>& tensors) {
   int64_t bytes = 0;
   for (const ExportedTensor& tensor : tensors) {
-    bytes += ElementCount(source.tensors().at(tensor.source), tensor.source) *
-             ElementBytes(tensor.dtype, tensor.name);
+    AddTensorBytes(source.tensors().at(tensor.source), tensor.dtype, tensor.name, bytes);
   }
   return bytes;
 }
@@ -94,6 +93,8 @@ void WriteTorch(TensorSource& source, const std::vector<ExportedTensor>& tensors
   for (const ExportedTensor& tensor : tensors) {
     items.push_back({tensor.name, tensor.dtype, source.tensors().at(tensor.source).shape});
   }
+  // The layout is of a possible size then.
+  CheckFree(path, ExportedBytes(source, tensors));
   const TorchFileLayout layout = LayOutTorchFile(items);
   OutputFile file(path, layout.file_bytes, existing);
   WriteTorchFile(

@@ -35,7 +35,7 @@ int64_t ElementBytesOf(const TensorSource& source) {
   int64_t bytes = 0;
   for (const auto& [key, facts] : source.tensors()) {
     if (FindTorchDtype(facts.dtype) != nullptr) {
-      bytes += ElementCount(facts, key) * ElementBytes(facts.dtype, key);
+      AddTensorBytes(facts, facts.dtype, key, bytes);
     }
   }
   return bytes;

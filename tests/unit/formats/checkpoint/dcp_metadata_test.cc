@@ -54,12 +54,24 @@ TEST(DcpMetadataTest, PiecesSideBySideAreRead) {
   constexpr int64_t kPieces = 16000;
   tensor = {"float32", {2, kPieces}, {}};
   for (int64_t i = 0; i < kPieces; ++i) {
-    tensor.chunks.push_back({{{0, i}, {2, 1}}, {"f", i, 1}});
+    tensor.chunks.push_back({{{0, i}, {2, 1}}, {"f", i, 8}});
   }
   metadata.paths["w"] = PathOfKey("w");
   EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(metadata), "it"), metadata);
   tensor.chunks[1].box = {{1, 0}, {1, 2}};
   EXPECT_THAT(RefusalOf(metadata), HasSubstr("overlapping pieces of w"));
+}
+
+TEST(DcpMetadataTest, BlobsHoldTheirElements) {
+  DcpMetadata metadata;
+  StoredTensor& tensor = metadata.tensors["w"];
+  tensor = {"float32", {int64_t{1} << 56}, {{{{0}, {int64_t{1} << 56}}, {"f", 0, 100}}}};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("100 bytes in f for a piece of w"));
+  tensor = {"float8_e5m2", {101}, {{{{0}, {101}}, {"f", 0, 100}}}};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("101 elements of float8_e5m2"));
+  tensor = {"float64", {4, 3}, {{{{0, 0}, {4, 3}}, {"f", 0, 96}}}};
+  metadata.paths["w"] = PathOfKey("w");
+  EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(metadata), "it"), metadata);
 }
 
 TEST(DcpMetadataTest, DtypesAreTorchs) {
