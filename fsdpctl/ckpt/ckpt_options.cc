@@ -46,6 +46,19 @@ absl::Status TakeValues(const RawOptions& options, CkptOptions* result) {
   return absl::OkStatus();
 }
 
+/// A .pt file has weights alone.
+absl::Status CheckFormat(const RawOptions& options, ExportFormat format) {
+  for (const char* name : {"config", "max-shard-size", "tokenizer-dir"}) {
+    if (format == ExportFormat::kTorchFile && options.Find(name) != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name,
+                       " has no meaning with --format pt, which writes one file of "
+                       "weights alone; leave one of them out"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CkptOptions> ReadCkptOptions(CliProgram program,
@@ -61,6 +74,7 @@ absl::StatusOr<CkptOptions> ReadCkptOptions(CliProgram program,
                                                    ProgramName(program), " --help"));
   }
   RETURN_IF_ERROR(TakeValues(options, &result));
+  RETURN_IF_ERROR(CheckFormat(options, result.format));
   result.is_json = options.IsOn("json");
   result.force = options.IsOn("force");
   result.tokenizer_dir = options.TextOf("tokenizer-dir");

@@ -8,11 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/descriptor_limit.h"
 #include "fsdpctl/ckpt/ckpt_options.h"
 #include "fsdpctl/ckpt/convert.h"
 #include "fsdpctl/ckpt/diff.h"
 #include "fsdpctl/ckpt/export.h"
 #include "fsdpctl/ckpt/inspect.h"
+#include "fsdpctl/ckpt/interruption.h"
 #include "fsdpctl/ckpt/list.h"
 #include "fsdpctl/ckpt/report.h"
 #include "fsdpctl/ckpt/verify.h"
@@ -25,10 +27,16 @@ namespace {
 using ckpt::CkptOptions;
 using ckpt::Report;
 
+/// Of diff, as diff(1) has it: 1 is for differences.
+constexpr int kTrouble = 2;
+
 /// Prints the report, and returns the exit code. The libraries of files throw; nothing else here
 /// does.
 int Print(CliProgram program, const CkptOptions& options,
           const std::function<Report(const CkptOptions&)>& make) {
+  // A data file stays open for each rank that wrote one.
+  RaiseDescriptorLimit();
+  const ckpt::Interruption interruption;
   try {
     const Report report = make(options);
     // A name of a foreign file need not be UTF-8.
@@ -37,7 +45,9 @@ int Print(CliProgram program, const CkptOptions& options,
              : report.text);
     return report.is_good ? 0 : kValueError;
   } catch (const std::exception& error) {
-    return Fail(ProgramName(program), absl::OutOfRangeError(error.what()));
+    const int code = Fail(ProgramName(program), absl::OutOfRangeError(error.what()));
+    ckpt::Interruption::EndIfInterrupted();
+    return program == CliProgram::kCkptDiff ? kTrouble : code;
   }
 }
 

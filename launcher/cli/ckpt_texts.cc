@@ -101,8 +101,8 @@ const std::vector<TextEntry>& CkptExitCodes(CliProgram program) {
       {"2", "The command line cannot be read."}};
   static const std::vector<TextEntry> diff = {
       {"0", "All tensors are bit-equal."},
-      {"1", "There are differences, or something cannot be read."},
-      {"2", "The command line cannot be read."}};
+      {"1", "There are differences."},
+      {"2", "Something cannot be read; what, is named. Or the command line cannot be read."}};
   return program == CliProgram::kCkptVerify ? verify
          : program == CliProgram::kCkptDiff ? diff
                                             : texts;

@@ -30,7 +30,7 @@ class CkptCase(unittest.TestCase):
 
     def refuse(self, words, *arguments):
         """It fails with one line, which has all words."""
-        _, err = self.ckpt(*arguments, code=1)
+        _, err = self.ckpt(*arguments, code=2 if arguments[0] == "diff" else 1)
         self.assertEqual(err.count("\n"), 1, err)
         for word in words:
             self.assertIn(str(word), err)

@@ -1,10 +1,14 @@
 """Weights out to Hugging Face and .pt, and in again: transformers, torch and safetensors are the judges."""
 
 import json
+import selectors
+import signal
+import struct
+import subprocess
 
 import torch
 import torch.distributed.checkpoint as dcp
-from ckpt_case import CkptCase
+from ckpt_case import FSDPCTL, CkptCase
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
@@ -175,6 +179,40 @@ class ExportTest(CkptCase):
         self.refuse([out / "generation_config.json", "folder"], "export", checkpoint, out, "--config", config, "--force")
         self.assertEqual((out / "model.safetensors").read_bytes(), b"old")
         self.assertEqual([path.name for path in self.dir.iterdir() if path.name.startswith("out")], ["out"])
+
+    def test_an_interrupted_one_leaves_nothing(self):
+        source = self.dir / "model.safetensors"
+        size = 1 << 30
+        header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+        with source.open("wb") as file:  # without blocks
+            file.write(struct.pack("<Q", len(header)) + header)
+            file.truncate(8 + len(header) + size)
+        out = self.dir / "out.pt"
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            begun = subprocess.Popen([FSDPCTL, "ckpt", "export", source, out, "--format=pt"], stderr=subprocess.PIPE, text=True,
+                                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            with selectors.DefaultSelector() as ends:
+                ends.register(begun.stderr, selectors.EVENT_READ)
+                while not self.leftovers() and not ends.select(0.002):
+                    pass
+            begun.send_signal(stop)
+            _, err = begun.communicate(timeout=60)
+            self.assertEqual(begun.returncode, -stop, err)
+            self.assertIn("interrupted", err)
+            self.assertEqual([path.name for path in self.dir.iterdir()], [source.name])
+
+    def test_more_files_than_may_be_open_at_first(self):
+        parts = {f"t{i}": torch.full((1,), float(i)) for i in range(60)}
+        folder = self.dir / "model"
+        folder.mkdir()
+        for name, tensor in parts.items():
+            save_file({name: tensor}, folder / f"{name}.safetensors")
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {name: f"{name}.safetensors" for name in parts}}))
+        done = subprocess.run(["sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh", FSDPCTL, "ckpt", "export", folder, self.dir / "out.pt",
+                               "--format=pt"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_tensors_equal(torch.load(self.dir / "out.pt"), parts)
 
     def test_without_a_configuration(self):
         _, checkpoint, _ = self.make()

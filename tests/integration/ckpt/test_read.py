@@ -194,6 +194,12 @@ class ShardedTest(CkptCase):
             with self.subTest(offsets):
                 folder = self.write(0, {"w": torch.ones(2, 3)}, {"w": offsets})
                 self.refuse([folder, "w"], "inspect", folder)
+        # A part without elements may say any size.
+        header = json.dumps({"__metadata__": {"DCP_SHARDING_INFO": json.dumps({"w": {"saved_offsets": [0, 1 << 53]}})},
+                             "w": {"dtype": "F32", "shape": [0, (1 << 63) - 1], "data_offsets": [0, 0]}}).encode()
+        path = folder / "shard-00001-model-00001-of-00001.safetensors"
+        path.write_bytes(struct.pack("<Q", len(header)) + header)
+        self.refuse([path, "w", "beyond any tensor"], "inspect", folder)
         header = json.dumps({"__metadata__": {"DCP_SHARDING_INFO": "[" * 300}}).encode()
         path = folder / "shard-00001-model-00001-of-00001.safetensors"
         path.write_bytes(struct.pack("<Q", len(header)) + header)

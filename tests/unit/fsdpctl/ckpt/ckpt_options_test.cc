@@ -24,6 +24,12 @@ TEST(CkptOptionsTest, UsageErrors) {
        {Words{}, Words{"a", "b"}, Words{"a", "--nothing"}, Words{"a", "--force"}}) {
     EXPECT_TRUE(absl::IsInvalidArgument(Refusal(CliProgram::kCkptVerify, words)));
   }
+  for (const std::string name : {"config", "max-shard-size", "tokenizer-dir"}) {
+    const absl::Status status =
+        Refusal(CliProgram::kCkptExport, {"a", "b", "--format=pt", "--" + name, "5GB"});
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--" + name + " has no meaning"));
+  }
   EXPECT_THAT(std::string(Refusal(CliProgram::kCkptConvert, {"a", "b"}).message()),
               HasSubstr("--map"));
 }
@@ -39,14 +45,16 @@ TEST(CkptOptionsTest, ValuesThatMeanNothing) {
 TEST(CkptOptionsTest, OptionsStandAnywhere) {
   const absl::StatusOr<CkptOptions> options = ReadCkptOptions(
       CliProgram::kCkptExport,
-      {"--format", "pt", "a", "--max_shard_size=5GB", "b", "--force", "--dtype=bfloat16"});
+      {"--format", "hf", "a", "--max_shard_size=5GB", "b", "--force", "--dtype=bfloat16"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_THAT(options->operands, ElementsAre("a", "b"));
-  EXPECT_EQ(options->format, ExportFormat::kTorchFile);
+  EXPECT_EQ(options->format, ExportFormat::kHuggingFace);
   EXPECT_EQ(options->shard_bytes_max, 5'000'000'000);
   EXPECT_EQ(options->dtype, "bfloat16");
   EXPECT_TRUE(options->force);
   EXPECT_FALSE(options->is_json);
+  EXPECT_EQ(ReadCkptOptions(CliProgram::kCkptExport, {"a", "b", "--format=pt"})->format,
+            ExportFormat::kTorchFile);
 }
 
 TEST(CkptOptionsTest, HelpNeedsNoPaths) {
