@@ -60,9 +60,12 @@ Json RopeParameters(const Json& config, const std::string& source) {
     throw ConfigError(source + ": rope_theta is " + Excerpt(*theta) + " and in rope_parameters " +
                       Excerpt(rope.at("rope_theta")) + "; make them equal");
   }
-  if (!rope.contains("rope_theta")) {
-    rope["rope_theta"] = theta != nullptr ? *theta : Json(kDefaultTheta);
-  }
+  // At the end, from wherever it was read: what is complete stays as it is.
+  const Json base = rope.contains("rope_theta") ? rope.at("rope_theta")
+                    : theta != nullptr          ? *theta
+                                                : Json(kDefaultTheta);
+  rope.erase("rope_theta");
+  rope["rope_theta"] = base;
   const Json* unread = is_old && parameters != nullptr ? Field(*parameters, "rope_theta") : nullptr;
   if (unread != nullptr && *unread != rope.at("rope_theta")) {
     throw ConfigError(source + ": rope_parameters.rope_theta is " + Excerpt(*unread) +

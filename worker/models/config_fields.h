@@ -15,8 +15,8 @@ inline constexpr int64_t kMaxLayers = int64_t{1} << 13;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 /// Typed access to the keys of one object of a config.json. A key whose value is null counts as
-/// missing, also where transformers would refuse the file. Every error is a ConfigError that names file, key, value
-/// and what was expected.
+/// missing, also where transformers would refuse the file. Every error is a ConfigError that names
+/// file, key, value and what was expected.
 class Fields {
  public:
   /// `object` must outlive this; `source` names the file, `prefix` the object in it ("rope.").
