@@ -31,8 +31,9 @@ DcpMetadata At(const std::vector<std::vector<std::string>>& paths) {
 }
 
 TEST(WeightKeysTest, UnderModelInTheNestedStateDict) {
-  EXPECT_THAT(WeightKeys(At({{"model", "model.norm"}, {"model", "lm_head"}, {"optim", "lr"}})),
-              ElementsAre(Pair("lm_head", "model.lm_head"), Pair("model.norm", "model.model.norm")));
+  EXPECT_THAT(
+      WeightKeys(At({{"model", "model.norm"}, {"model", "lm_head"}, {"optim", "lr"}})),
+      ElementsAre(Pair("lm_head", "model.lm_head"), Pair("model.norm", "model.model.norm")));
   EXPECT_THAT(WeightKeys(At({{"app", "model", "a"}, {"app", "optim", "state", "a"}})),
               ElementsAre(Pair("a", "app.model.a")));
   EXPECT_THAT(WeightKeys(At({{"ema", "model", "a"}, {"model", "a"}})),
@@ -61,9 +62,9 @@ TEST(WeightKeysTest, WithoutPathsByTheKeys) {
   EXPECT_THAT(keys({"model.model.norm", "model.lm_head.weight", "optim.a"}),
               ElementsAre(Pair("lm_head.weight", "model.lm_head.weight"),
                           Pair("model.norm", "model.model.norm")));
-  EXPECT_THAT(keys({"model.norm", "lm_head.weight"}),
-              ElementsAre(Pair("lm_head.weight", "lm_head.weight"),
-                          Pair("model.norm", "model.norm")));
+  EXPECT_THAT(
+      keys({"model.norm", "lm_head.weight"}),
+      ElementsAre(Pair("lm_head.weight", "lm_head.weight"), Pair("model.norm", "model.norm")));
   EXPECT_THAT(keys({"model.norm"}), ElementsAre(Pair("model.norm", "model.norm")));
   EXPECT_THAT(keys({}), IsEmpty());
 }
