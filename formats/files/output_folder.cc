@@ -184,7 +184,7 @@ std::string OutputFolder::TakePlace() {
   if (error != EINVAL && error != ENOSYS && error != ENOTSUP) {
     FailOutput("replace", path_, error, 0);
   }
-  const std::string old = ReplacedName(path_);
+  std::string old = ReplacedName(path_);
   if (error = Rename(path_, old); error != 0) {
     FailOutput("replace", path_, error, 0);
   }
