@@ -12,6 +12,7 @@
 #include "proto/release.h"
 #include "proto/standard_streams.h"
 #include "proto/worker_contract.h"
+#include "worker/config/accelerate_settings.h"
 #include "worker/config/command_line.h"
 #include "worker/config/config.h"
 #include "worker/contract/control_channel.h"
@@ -23,10 +24,26 @@
 namespace fsdprun::worker {
 namespace {
 
+/// The settings of a file of accelerate stand behind those that are given in our own words.
+Json Resolve(const CommandLine& line, const WorkerEnvironment& environment) {
+  if (line.accelerate_config.empty()) {
+    return ResolveConfig(line.config, line.overrides);
+  }
+  const AccelerateSettings accelerate =
+      SettingsOfAccelerate(ReadAccelerateConfig(line.accelerate_config));
+  if (environment.rank == 0) {
+    for (const std::string& note : accelerate.notes) {
+      std::fprintf(stderr, "fsdp-train: %s\n", note.c_str());
+    }
+  }
+  return ResolveConfigOver(accelerate.settings, line.accelerate_config, line.config,
+                           line.overrides);
+}
+
 int Train(const CommandLine& line, const WorkerEnvironment& environment) {
   ControlChannel channel(environment.control_fd);
   channel.SendHello(environment.rank, environment.generation);
-  Trainer trainer(ResolveConfig(line.config, line.overrides), environment, channel);
+  Trainer trainer(Resolve(line, environment), environment, channel);
   trainer.Run();
   channel.SendDone();
   return contract::kExitOk;
@@ -55,7 +72,7 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
       std::printf("fsdp-train %s\n", kRelease);
       return contract::kExitOk;
     case Command::kPrintConfig:
-      std::printf("%s\n", ResolveConfig(line.config, line.overrides).dump(2).c_str());
+      std::printf("%s\n", Resolve(line, environment).dump(2).c_str());
       return contract::kExitOk;
     case Command::kSample:
       return SampleCommand(line, environment);

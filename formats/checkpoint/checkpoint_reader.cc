@@ -10,11 +10,12 @@ namespace fsdprun::checkpoint {
 namespace {
 
 using fsdp::Box;
-using fsdp::archive::ByteSource;
 using fsdp::archive::ZipRecord;
 using nlohmann::json;
 
 constexpr int64_t kMetadataBytesMax = int64_t{256} << 20;
+// So small a blob is read at once, whatever is needed of it.
+constexpr int64_t kVerifiedAlwaysBytes = int64_t{64} << 10;
 
 void CheckSizes(const OpenedCheckpoint& opened) {
   std::map<std::string, int64_t> ends;
@@ -78,6 +79,38 @@ void Insert(json& root, const std::vector<PathPart>& path, size_t first, json va
   *place = std::move(value);
 }
 
+std::string WhatOf(const std::string& key, const OpenedCheckpoint& opened,
+                   const BlobLocation& blob) {
+  return key + " in " + opened.path + "/" + blob.file;
+}
+
+/// What `boxes`, one behind the other in `out`, want of a blob whose data are those of `stored` and
+/// begin at `data_offset`. In the order of the blob.
+std::vector<WantedBytes> WantedOf(const std::vector<Box>& boxes, const Box& stored,
+                                  int64_t data_offset, int64_t element_bytes, char* out) {
+  std::vector<WantedBytes> wanted;
+  for (const Box& box : boxes) {
+    if (const std::optional<Box> part = fsdp::plan::intersect(box, stored)) {
+      fsdp::plan::for_each_run(*part, stored, box, [&](int64_t from, int64_t to, int64_t numel) {
+        wanted.push_back(
+            {data_offset + from * element_bytes, numel * element_bytes, out + to * element_bytes});
+      });
+    }
+    out += fsdp::plan::numel_of(box) * element_bytes;
+  }
+  std::sort(wanted.begin(), wanted.end(),
+            [](const WantedBytes& a, const WantedBytes& b) { return a.begin < b.begin; });
+  return wanted;
+}
+
+int64_t BytesOf(const std::vector<WantedBytes>& wanted) {
+  int64_t sum = 0;
+  for (const WantedBytes& bytes : wanted) {
+    sum += bytes.byte_count;
+  }
+  return sum;
+}
+
 }  // namespace
 
 OpenedCheckpoint OpenCheckpoint(const std::string& path, FilesThere files) {
@@ -129,23 +162,12 @@ void VerifyFile(const std::string& path, const std::string& name, const Manifest
                         damaged);
 }
 
-/// One blob of an open file.
-class CheckpointReader::FileSource : public ByteSource {
- public:
-  FileSource(const InputFile& file, const BlobLocation& blob) : file_(file), blob_(blob) {}
-  int64_t size() const override { return blob_.length; }
-  void read(int64_t offset, void* out, int64_t byte_count) const override {
-    file_.Read(blob_.offset + offset, out, byte_count);
-  }
-
- private:
-  const InputFile& file_;
-  const BlobLocation& blob_;
-};
-
-CheckpointReader::CheckpointReader(const OpenedCheckpoint& opened, bool verify_blobs)
-    : opened_(opened), verify_blobs_(verify_blobs && opened.manifest.has_value()) {
-  if (!verify_blobs_) {
+CheckpointReader::CheckpointReader(const OpenedCheckpoint& opened, bool verify_blobs,
+                                   PartialBlobs partial)
+    : opened_(opened),
+      verify_blobs_(verify_blobs || !opened.manifest.has_value()),
+      partial_(partial) {
+  if (!verify_blobs_ || !opened.manifest) {
     return;
   }
   for (const auto& [name, file] : opened.manifest->files) {
@@ -155,68 +177,107 @@ CheckpointReader::CheckpointReader(const OpenedCheckpoint& opened, bool verify_b
   }
 }
 
-CheckpointReader::~CheckpointReader() = default;
-
-CheckpointReader::FileSource CheckpointReader::Source(const std::string& key,
-                                                      const BlobLocation& blob) {
-  const std::string path = opened_.path + "/" + blob.file;
-  const InputFile& file = files_.try_emplace(blob.file, path).first->second;
-  const std::pair<std::string, int64_t> place(blob.file, blob.offset);
-  if (verify_blobs_ && !verified_.contains(place)) {
-    const auto item = items_.find(place);
-    if (item == items_.end() || item->second->length != blob.length ||
-        HashFile(file, blob.offset, blob.length) != item->second->xxh3) {
-      throw CheckpointError(path + " is damaged: the checksum of " + key + " does not match");
-    }
-    verified_.insert(place);
-  }
-  return {file, blob};
+const InputFile& CheckpointReader::FileOf(const BlobLocation& blob) {
+  return files_.try_emplace(blob.file, opened_.path + "/" + blob.file).first->second;
 }
 
-void CheckpointReader::VerifyRecord(const ByteSource& source, const BlobLocation& blob,
-                                    const ZipRecord& record, const std::string& what) {
-  if (!opened_.manifest && verified_.emplace(blob.file, blob.offset).second) {
-    check_crc(source, record, what);
+void CheckpointReader::CompareWithManifest(const std::string& key, const BlobLocation& blob,
+                                           const BlobSource& source,
+                                           const std::vector<WantedBytes>& wanted) {
+  const auto item = items_.find({blob.file, blob.offset});
+  StreamHash hash;
+  source.ReadThrough(0, source.size(), wanted, scratch_,
+                     [&](const char* data, size_t byte_count) { hash.Add(data, byte_count); });
+  if (item == items_.end() || item->second->length != blob.length ||
+      hash.Digest() != item->second->xxh3) {
+    throw CheckpointError(opened_.path + "/" + blob.file + " is damaged: the checksum of " + key +
+                          " does not match");
   }
+}
+
+void CheckpointReader::ReadVerified(const std::string& key, const BlobLocation& blob,
+                                    const BlobSource& source, const ZipRecord& record,
+                                    const std::vector<WantedBytes>& wanted) {
+  if (opened_.manifest) {
+    CompareWithManifest(key, blob, source, wanted);
+  } else if (record.crc32 == 0) {  // there is nothing to compare it with
+    source.ReadParts(wanted, scratch_);
+  } else {
+    uint32_t crc = 0;
+    source.ReadThrough(record.data_offset, record.data_offset + record.byte_count, wanted, scratch_,
+                       [&](const char* data, size_t byte_count) {
+                         crc = fsdp::archive::update_crc32(crc, data, byte_count);
+                       });
+    if (crc != record.crc32) {
+      throw CheckpointError(WhatOf(key, opened_, blob) + " is damaged: its CRC-32 does not match");
+    }
+  }
+  verified_.emplace(blob.file, blob.offset);
+  deferred_.erase({blob.file, blob.offset});
+}
+
+void CheckpointReader::Verify(const std::string& key, const StoredChunk& chunk) {
+  const BlobSource source(FileOf(chunk.blob), chunk.blob);
+  const TensorBlob blob = ReadTensorFrame(source, WhatOf(key, opened_, chunk.blob));
+  ReadVerified(key, chunk.blob, source, blob.record, {});
 }
 
 void CheckpointReader::ReadBox(const std::string& key, const Box& box, void* out) {
+  ReadBoxes(key, {box}, out);
+}
+
+void CheckpointReader::ReadBoxes(const std::string& key, const std::vector<Box>& boxes, void* out) {
   const auto found = opened_.metadata.tensors.find(key);
   if (found == opened_.metadata.tensors.end()) {
     throw CheckpointError(opened_.path + " has no tensor " + key);
   }
-  const StoredTensor& tensor = found->second;
-  for (const StoredChunk& chunk : tensor.chunks) {
-    if (const std::optional<Box> part = fsdp::plan::intersect(box, chunk.box)) {
-      ReadChunk(key, tensor, chunk, *part, box, static_cast<char*>(out));
+  for (const StoredChunk& chunk : found->second.chunks) {
+    const bool is_needed = std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) {
+      return fsdp::plan::intersect(box, chunk.box).has_value();
+    });
+    if (is_needed) {
+      ReadChunk(key, found->second, chunk, boxes, static_cast<char*>(out));
     }
   }
 }
 
 void CheckpointReader::ReadChunk(const std::string& key, const StoredTensor& tensor,
-                                 const StoredChunk& chunk, const Box& part, const Box& wanted,
+                                 const StoredChunk& chunk, const std::vector<Box>& boxes,
                                  char* out) {
-  const FileSource source = Source(key, chunk.blob);
-  const std::string what = key + " in " + opened_.path + "/" + chunk.blob.file;
+  const BlobSource source(FileOf(chunk.blob), chunk.blob);
+  const std::string what = WhatOf(key, opened_, chunk.blob);
   const TensorBlob blob = ReadTensorFrame(source, what);
-  VerifyRecord(source, chunk.blob, blob.record, what);
   const DTypeInfo& dtype = InfoOf(blob.dtype);
   if (blob.sizes != chunk.box.sizes || dtype.name != tensor.dtype) {
     throw CheckpointError(what + " has another shape or dtype than .metadata says");
   }
-  const int64_t bytes = dtype.element_bytes;
-  fsdp::plan::for_each_run(part, chunk.box, wanted, [&](int64_t from, int64_t to, int64_t numel) {
-    source.read(blob.data_offset + from * bytes, out + to * bytes, numel * bytes);
-  });
+  const std::vector<WantedBytes> wanted =
+      WantedOf(boxes, chunk.box, blob.data_offset, dtype.element_bytes, out);
+  const BlobPlace place(chunk.blob.file, chunk.blob.offset);
+  if (!verify_blobs_ || verified_.contains(place)) {
+    source.ReadParts(wanted, scratch_);
+  } else if (partial_ == PartialBlobs::kDefer && chunk.blob.length > kVerifiedAlwaysBytes &&
+             BytesOf(wanted) < chunk.blob.length / 2) {
+    source.ReadParts(wanted, scratch_);
+    deferred_.insert(place);
+  } else {
+    ReadVerified(key, chunk.blob, source, blob.record, wanted);
+  }
+}
+
+json CheckpointReader::ReadBlobObject(const std::string& key, const BlobLocation& blob) {
+  const BlobSource source(FileOf(blob), blob);
+  if (verify_blobs_ && opened_.manifest && !verified_.contains({blob.file, blob.offset})) {
+    CompareWithManifest(key, blob, source, {});
+    verified_.emplace(blob.file, blob.offset);
+  }
+  return UnpackObject(source, WhatOf(key, opened_, blob));
 }
 
 std::optional<json> CheckpointReader::ReadObject(const std::string& key) {
-  const auto read = [&](const std::string& item, const BlobLocation& blob) {
-    return UnpackObject(Source(item, blob), item + " in " + opened_.path + "/" + blob.file);
-  };
   const auto& objects = opened_.metadata.objects;
   if (const auto found = objects.find(key); found != objects.end()) {
-    return read(key, found->second);
+    return ReadBlobObject(key, found->second);
   }
   std::optional<json> whole;
   size_t room = 64 * opened_.metadata.paths.size();
@@ -230,7 +291,7 @@ std::optional<json> CheckpointReader::ReadObject(const std::string& key) {
     if (!whole) {
       whole.emplace();
     }
-    Insert(*whole, path, prefix.size(), read(item, found->second), item, room);
+    Insert(*whole, path, prefix.size(), ReadBlobObject(item, found->second), item, room);
   }
   return whole;
 }

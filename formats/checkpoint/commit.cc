@@ -72,8 +72,12 @@ void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const 
   }
 }
 
-/// Renames all but the newest complete checkpoints of the run and returns the new names, which are
-/// durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor
+bool IsKeptForEver(int64_t step, const Retention& retention) {
+  return retention.keep_every > 0 && step % retention.keep_every == 0;
+}
+
+/// Renames all but what is kept of the run's complete checkpoints and returns the new names, which
+/// are durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor
 /// may publish.
 std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::string& directory,
                                           const Claim& claim, const Retention& retention,
@@ -87,7 +91,8 @@ std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::st
     const bool is_ours =
         entry.path == published ||
         (entry.sequence.value_or(0) > 0 && !entry.run.empty() && entry.run == retention.run);
-    if (!entry.is_complete || !is_ours || ++kept <= retention.keep || entry.path == published) {
+    if (!entry.is_complete || !is_ours || ++kept <= retention.keep || entry.path == published ||
+        IsKeptForEver(entry.step, retention)) {
       continue;
     }
     const std::string renamed = entry.path + ".delete-" + claim.id;
@@ -216,24 +221,29 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
   return target;
 }
 
-void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim,
-           const Retention& retention, const std::string& published, StepList& steps,
-           const Warn& warn) {
+std::vector<std::string> Retire(FileSystem& file_system, const std::string& directory,
+                                const Claim& claim, const Retention& retention,
+                                const std::string& published, StepList& steps, const Warn& warn) {
   // A swap leaves the replaced checkpoint under the temporary name.
   const std::string temporary =
       directory + "/" +
       TemporaryName(*ParseStepName(published.substr(published.find_last_of('/') + 1)), claim);
-  std::vector<std::string> to_remove = {temporary, ReplacedName(published, claim)};
+  std::vector<std::string> retired = {temporary, ReplacedName(published, claim)};
   if (retention.keep > 0) {
     try {
       const std::vector<std::string> old =
           RenameForRemoval(file_system, directory, claim, retention, published, steps, warn);
-      to_remove.insert(to_remove.end(), old.begin(), old.end());
+      retired.insert(retired.end(), old.begin(), old.end());
     } catch (const CheckpointError& error) {
       warn(std::string("removed no old checkpoints: ") + error.what());
     }
   }
-  for (const std::string& path : to_remove) {
+  return retired;
+}
+
+void RemoveRetired(FileSystem& file_system, const std::vector<std::string>& paths,
+                   const Warn& warn) {
+  for (const std::string& path : paths) {
     if (const int error = file_system.RemoveTree(path); error != 0) {
       warn(DescribeIoError("remove", path, error));
     }

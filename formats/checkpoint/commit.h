@@ -38,8 +38,8 @@ std::optional<int64_t> ParseStepName(std::string_view name);
 std::string TemporaryName(int64_t step, const Claim& claim);
 
 /// A save of `run` may replace what a Saver has written for it, of whatever launch and however
-/// damaged, and what is not there. Errors: CheckpointError, as in Prune, if `target` is a directory
-/// without fsdprun.json, which others have put there, or of another run. Where either run is empty
+/// damaged, and what is not there. Errors: CheckpointError if `target` is a directory without
+/// fsdprun.json, which others have put there, or of another run. Where either run is empty
 /// (unknown), they count as the same.
 void CheckReplaceable(const std::string& target, const std::string& run);
 
@@ -99,15 +99,23 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
 
 /// What a Saver keeps.
 struct Retention {
-  int64_t keep = 0;  // how many; 0: all
-  std::string run;   // of these; see State
+  int64_t keep = 0;        // how many; 0: all
+  int64_t keep_every = 0;  // and for ever those of the steps that it divides; 0: none
+  std::string run;         // of these; see State
 };
 
-/// Removes all but the newest complete checkpoints of the run; what others have written, or other
-/// runs, is neither removed nor counted. `published` stays in any case. Never throws; warns of what
-/// cannot be removed, and removes none when the claim is lost.
-void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim,
-           const Retention& retention, const std::string& published, StepList& steps,
-           const Warn& warn);
+/// Step 3 of the protocol without the removal: renames all but the newest complete checkpoints of
+/// the run, so that nobody takes them for one any more; what others have written, or other runs, is
+/// neither renamed nor counted. `published` stays in any case. Returns what is to be removed now,
+/// also what `published` has replaced. Never throws; warns of what cannot be renamed, and renames
+/// none when the claim is lost.
+std::vector<std::string> Retire(FileSystem& file_system, const std::string& directory,
+                                const Claim& claim, const Retention& retention,
+                                const std::string& published, StepList& steps, const Warn& warn);
+
+/// Removes what Retire() has returned, which may take long. Never throws; warns of what cannot be
+/// removed. Thread: any.
+void RemoveRetired(FileSystem& file_system, const std::vector<std::string>& paths,
+                   const Warn& warn);
 
 }  // namespace fsdprun::checkpoint

@@ -21,6 +21,7 @@
 #include <xxhash.h>
 
 #include "formats/checkpoint/error.h"
+#include "formats/checkpoint/xxh3_avx2.h"
 
 namespace fsdprun::checkpoint {
 namespace {
@@ -77,16 +78,30 @@ std::vector<std::string> AncestorsInFileSystem(const std::string& path) {
   return ancestors;
 }
 
-/// Of the nearest existing ancestor; -1 if it cannot be read.
-int64_t FreeBytes(std::string path) {
+/// Of the nearest existing ancestor. Some network file systems know nothing of their size.
+std::optional<int64_t> FreeBytesAt(std::string path) {
   struct statvfs stats {};
   while (statvfs(path.c_str(), &stats) != 0) {
     if (path == "/" || path == ".") {
-      return -1;
+      return std::nullopt;
     }
     path = ParentOf(path);
   }
+  if (stats.f_blocks == 0) {
+    return std::nullopt;
+  }
   return static_cast<int64_t>(stats.f_bavail) * static_cast<int64_t>(stats.f_frsize);
+}
+
+std::string DescribeFullDisk(int error, int64_t needed_bytes, std::optional<int64_t> free_bytes) {
+  std::string text = error == EDQUOT ? "the disk quota is used up" : "the disk is full";
+  if (needed_bytes > 0) {
+    text += "; " + std::to_string(needed_bytes) + " bytes are needed";
+  }
+  if (free_bytes) {
+    text += (needed_bytes > 0 ? ", " : "; ") + std::to_string(*free_bytes) + " bytes are free";
+  }
+  return text + "; free space, lower checkpoint.keep, or choose another checkpoint.dir";
 }
 
 std::string Hex(uint64_t value) {
@@ -201,6 +216,8 @@ int FileSystem::RemoveTree(const std::string& path) {
   return error.value();
 }
 
+std::optional<int64_t> FileSystem::FreeBytes(const std::string& path) { return FreeBytesAt(path); }
+
 int FileSystem::SetPulse(const FileDescriptor& file, Pulse pulse) {
   const timespec time = pulse == Pulse::kBeat ? timespec{0, UTIME_NOW} : timespec{0, 0};
   const timespec times[2] = {{0, UTIME_OMIT}, time};
@@ -256,16 +273,8 @@ std::string DescribeIoError(std::string_view action, const std::string& path, in
   std::string text = "cannot " + std::string(action) + " " + path + ": ";
   switch (error) {
     case ENOSPC:
-    case EDQUOT: {
-      text += error == EDQUOT ? "the disk quota is used up" : "the disk is full";
-      if (needed_bytes > 0) {
-        text += "; " + std::to_string(needed_bytes) + " bytes are needed";
-      }
-      if (const int64_t free_bytes = FreeBytes(ParentOf(path)); free_bytes >= 0) {
-        text += (needed_bytes > 0 ? ", " : "; ") + std::to_string(free_bytes) + " bytes are free";
-      }
-      return text + "; free space, lower checkpoint.keep, or choose another checkpoint.dir";
-    }
+    case EDQUOT:
+      return text + DescribeFullDisk(error, needed_bytes, FreeBytesAt(ParentOf(path)));
     case EROFS:
       return text +
              "the file system is mounted read-only; remount it or choose another "
@@ -291,6 +300,14 @@ std::string DescribeIoError(std::string_view action, const std::string& path, in
 void CheckIo(int error, std::string_view action, const std::string& path, int64_t needed_bytes) {
   if (error != 0) {
     throw CheckpointError(DescribeIoError(action, path, error, needed_bytes), error);
+  }
+}
+
+void CheckRoom(FileSystem& file_system, const std::string& path, int64_t needed_bytes) {
+  const std::optional<int64_t> free_bytes = file_system.FreeBytes(path);
+  if (free_bytes && *free_bytes < needed_bytes) {
+    throw CheckpointError(
+        "cannot write " + path + ": " + DescribeFullDisk(ENOSPC, needed_bytes, free_bytes), ENOSPC);
   }
 }
 
@@ -385,6 +402,13 @@ StreamHash::StreamHash() : state_(XXH3_createState()) {
 StreamHash::~StreamHash() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
 
 void StreamHash::Add(const void* data, size_t byte_count) {
+#ifdef __x86_64__
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (has_avx2) {
+    UpdateXxh3WithAvx2(state_, data, byte_count);
+    return;
+  }
+#endif
   XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), data, byte_count);
 }
 

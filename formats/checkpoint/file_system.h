@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,10 @@ class FileSystem {
   /// Removes a file or a directory with all that is in it. 0 as well if there is none.
   int RemoveTree(const std::string& path);
 
+  /// Of the file system that `path` is or will be in: what may still be written by this user, where
+  /// that can be told; quotas need not be in it. Changes nothing and is not announced.
+  virtual std::optional<int64_t> FreeBytes(const std::string& path);
+
   enum class Pulse { kBeat, kNone };
   /// Sets the modification time of an open file: to now, or to 0. Changes no content and is not
   /// announced. Thread: any.
@@ -82,6 +87,10 @@ std::string DescribeIoError(std::string_view action, const std::string& path, in
 
 /// Throws CheckpointError with DescribeIoError unless `error` is 0.
 void CheckIo(int error, std::string_view action, const std::string& path, int64_t needed_bytes = 0);
+
+/// Throws CheckpointError (ENOSPC) if `file_system` is known to have less room for `path` than
+/// that.
+void CheckRoom(FileSystem& file_system, const std::string& path, int64_t needed_bytes);
 
 /// Opened for positional reads.
 class InputFile {

@@ -9,6 +9,9 @@
 namespace fsdprun::checkpoint {
 namespace {
 
+// What fits into the cache of a core, where the second checksum and the write then find it.
+constexpr size_t kWriteBytes = size_t{256} << 10;
+
 int64_t DataBytes(const BlobToWrite& blob) {
   return fsdp::plan::numel_of(blob.sizes) * InfoOf(blob.dtype).element_bytes;
 }
@@ -56,10 +59,16 @@ class Appender {
   }
 
   void Write(const void* data, size_t byte_count, StreamHash& hash) {
-    hash.Add(data, byte_count);
-    file_hash_.Add(data, byte_count);
-    Check(file_system_.Write(file_, path_, data, byte_count), "write");
-    position_ += static_cast<int64_t>(byte_count);
+    const char* next = static_cast<const char*>(data);
+    while (byte_count > 0) {
+      const size_t count = std::min(byte_count, kWriteBytes);
+      hash.Add(next, count);
+      file_hash_.Add(next, count);
+      Check(file_system_.Write(file_, path_, next, count), "write");
+      next += count;
+      position_ += static_cast<int64_t>(count);
+      byte_count -= count;
+    }
   }
 
   FileSystem& file_system_;

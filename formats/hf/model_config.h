@@ -7,7 +7,7 @@
 namespace fsdprun {
 
 // A model's configuration as a document, of any model: what is not known here stays as it is. What
-// of it makes the network that is trained is read by worker/models/model_config.h, which refuses
+// of it makes the network that is trained is read by formats/models/model_config.h, which refuses
 // what it does not know. Of the families that both know, the defaults are in both, as either would
 // be wrong without them: tests/fuzz/checkpoint_texts_fuzz.cc compares what they make of a file.
 

@@ -1,6 +1,6 @@
 #include "fsdp_runtime/archive/zip_archive.h"
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <utility>
@@ -234,7 +234,7 @@ void compare_crc(const ByteSource& source, const ZipRecord& record, char* out,
 }  // namespace
 
 uint32_t update_crc32(uint32_t crc, const void* data, size_t byte_count) {
-  return static_cast<uint32_t>(crc32_z(crc, static_cast<const unsigned char*>(data), byte_count));
+  return libdeflate_crc32(crc, data, byte_count);
 }
 
 void ZipWriter::write_header(const Record& record, size_t padding) {

@@ -18,7 +18,7 @@ class ByteSource {
   virtual void read(int64_t offset, void* out, int64_t byte_count) const = 0;
 };
 
-/// zlib's CRC-32, continued from `crc` (0 at the start), of any length.
+/// The CRC-32 of zip and zlib, continued from `crc` (0 at the start), of any length.
 uint32_t update_crc32(uint32_t crc, const void* data, size_t byte_count);
 
 /// Builds a zip of stored records around one large record that the caller writes.

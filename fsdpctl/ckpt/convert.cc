@@ -16,6 +16,8 @@
 #include "fsdpctl/ckpt/accelerate_layout.h"
 #include "fsdpctl/ckpt/amounts.h"
 #include "fsdpctl/ckpt/conversion.h"
+#include "fsdpctl/ckpt/model_description.h"
+#include "fsdpctl/ckpt/model_weights.h"
 #include "fsdpctl/ckpt/rename_map.h"
 #include "fsdpctl/ckpt/stored_objects.h"
 #include "fsdpctl/ckpt/titan_layout.h"
@@ -131,17 +133,27 @@ Report ImportModel(const CkptOptions& options) {
                                "its keys");
   }
   std::unique_ptr<TensorSource> source = OpenTensors(path);
-  CheckpointToWrite output;
-  for (const auto& [name, facts] : source->tensors()) {
-    output.tensors.push_back({"model." + name, name, {}});
-  }
-  const std::string config = path + "/config.json";
-  if (checkpoint::FileExists(config)) {
-    // What fsdpctl ckpt export looks for.
-    const nlohmann::json state = {{"model_config", nlohmann::json(ReadStrictJsonFile(config))}};
-    output.objects.push_back({"train.state", checkpoint::PackObject(state), {}});
-  }
   Conversion conversion;
+  CheckpointToWrite output;
+  WeightNameMap weights = source->Weights();
+  if (const std::optional<ModelDescription> model = FindDescription(*source, path)) {
+    ModelWeights chosen = WeightsOfModel(*source, path, model->config, model->source);
+    weights = std::move(chosen.weights);
+    if (!chosen.unchecked.empty()) {
+      conversion.note =
+          "the weights were not compared with the configuration, which is not known here: " +
+          Printable(chosen.unchecked) + "\n";
+    }
+    output.objects.push_back(
+        {"train.state", checkpoint::PackObject(nlohmann::json(StateOfModel(*model))), {}});
+  } else {
+    conversion.note =
+        "there is no config.json beside the weights: the checkpoint does not say which model it is "
+        "of\n";
+  }
+  for (const auto& [name, key] : weights) {
+    output.tensors.push_back({"model." + name, key, {"model", name}});
+  }
   conversion.sources.push_back(std::move(source));
   conversion.folders.push_back({"", std::move(output)});
   return Write(conversion, options);

@@ -1,13 +1,18 @@
 #include "fsdpctl/ckpt/verify.h"
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "formats/checkpoint/checkpoint_reader.h"
 #include "formats/checkpoint/error.h"
 #include "formats/checkpoint/torch_blob.h"
 #include "formats/tensors/open_tensors.h"
 #include "fsdpctl/ckpt/amounts.h"
+#include "fsdpctl/ckpt/model_description.h"
+#include "fsdpctl/ckpt/model_weights.h"
 #include "fsdpctl/ckpt/stored_objects.h"
 
 namespace fsdprun::ckpt {
@@ -33,6 +38,8 @@ class Findings {
   void AddBytes(int64_t bytes) { bytes_ += bytes; }
   /// Of an item whose writer has left out its checksum: its structure alone is checked.
   void CountUnchecked() { ++unchecked_; }
+  /// Why nobody can tell whether all is there.
+  void Doubt(std::string reason) { doubt_ = std::move(reason); }
 
   Report ToReport(const std::string& path, const std::string& by) {
     Report report;
@@ -41,9 +48,14 @@ class Findings {
       report.text += Printable(damage.at("problem").get<std::string>()) + "\n";
     }
     report.text += Printable(path) + ": " +
-                   (report.is_good ? "intact" : std::to_string(damaged_.size()) + " damaged") +
+                   (!report.is_good  ? std::to_string(damaged_.size()) + " damaged"
+                    : doubt_.empty() ? "intact"
+                                     : "no damage found") +
                    " (" + std::to_string(checked_) + " items, " + BytesText(bytes_) + ", " + by +
                    ")\n";
+    if (!doubt_.empty()) {
+      report.text += doubt_ + "\n";
+    }
     if (unchecked_ > 0) {
       report.text += std::to_string(unchecked_) +
                      " of them have no checksum, as torch.serialization.set_crc32_options can say: "
@@ -53,10 +65,15 @@ class Findings {
                    {"checked", checked_}, {"bytes", bytes_},
                    {"checked_by", by},    {"without_checksum", unchecked_},
                    {"damaged", damaged_}};
+    if (report.is_good && !doubt_.empty()) {
+      report.json["intact"] = nullptr;
+      report.json["doubt"] = doubt_;
+    }
     return report;
   }
 
  private:
+  std::string doubt_;
   Json damaged_ = Json::array();
   int64_t checked_ = 0;
   int64_t unchecked_ = 0;
@@ -138,6 +155,13 @@ Report VerifyDcp(const std::string& path) {
   return findings.ToReport(path, "XXH3 checksums");
 }
 
+/// Whether all weights of the model, in their shapes, are there; false if that cannot be told.
+/// Errors: Error if not.
+bool IsWholeModel(TensorSource& source, const std::string& path) {
+  const std::optional<ModelDescription> model = FindDescription(source, path);
+  return model && WeightsOfModel(source, path, model->config, model->source).unchecked.empty();
+}
+
 }  // namespace
 
 Report VerifyCheckpoint(const std::string& path) {
@@ -145,7 +169,15 @@ Report VerifyCheckpoint(const std::string& path) {
     return VerifyDcp(path);
   }
   Findings findings;
-  findings.Try(path, [&] { OpenTensors(path); });
+  const bool is_sharded = LayoutOf(path) == TensorLayout::kShardedSafetensors;
+  findings.Try(path, [&] {
+    const std::unique_ptr<TensorSource> source = OpenTensors(path);
+    if (is_sharded && !IsWholeModel(*source, path)) {
+      findings.Doubt(
+          "these files do not say how large a tensor is: without a config.json of a known model "
+          "beside them, whether the last rank's are missing cannot be told");
+    }
+  });
   return findings.ToReport(path, "the structure; safetensors have no checksums");
 }
 

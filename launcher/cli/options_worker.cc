@@ -79,6 +79,16 @@ std::vector<OptionSpec> LogOptions() {
 
 std::vector<OptionSpec> ProgramOptions() {
   return {
+      {.name = "accelerate-config",
+       .family = F::kOwn,
+       .group = G::kProgram,
+       .reads_variable = false,
+       .metavar = "FILE",
+       .default_text = "none",
+       .completion = C::kFile,
+       .help =
+           "Nodes, workers and variables as accelerate launch --config_file FILE has them. What "
+           "the command line says counts before the file. See docs/ACCELERATE.md."},
       {.name = "module",
        .letter = 'm',
        .group = G::kProgram,

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/cli/accelerate_options.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/completions.h"
 #include "launcher/cli/help_text.h"
@@ -25,6 +27,7 @@
 #include "launcher/cli/man_page.h"
 #include "launcher/cli/program_texts.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/directory/listener.h"
 #include "launcher/run/attach_run.h"
 #include "launcher/run/coordinator_run.h"
 #include "launcher/run/daemon_run.h"
@@ -54,8 +57,9 @@ constexpr absl::string_view kSessionOption = "--session";
 constexpr absl::string_view kStoreOption = "--store";
 
 // This command line, for other nodes: a path is made absolute, a name is looked up there again.
-std::vector<std::string> CommandForNodes(int argc, char** argv) {
-  std::vector<std::string> command(argv, argv + argc);
+std::vector<std::string> CommandForNodes(const char* name, const std::vector<std::string>& args) {
+  std::vector<std::string> command{name};
+  command.insert(command.end(), args.begin(), args.end());
   if (command.front().find('/') != std::string::npos) {
     command.front() = std::filesystem::absolute(command.front()).lexically_normal().string();
   }
@@ -147,6 +151,34 @@ void PrintError(CliProgram program, const absl::Status& status) {
   std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(status.message()).c_str());
 }
 
+// See Note [A configuration of accelerate].
+absl::Status TakeAccelerateConfig(CliProgram program, std::vector<std::string>* args,
+                                  Environment* environment) {
+  const absl::StatusOr<std::string> file = AccelerateFile(program, *args);
+  if (!file.ok() || file->empty()) {
+    return absl::OkStatus();  // What is wrong with the command line is told with the rest of it.
+  }
+  const AccelerateSurroundings surroundings{
+      .physical_cores = CountPhysicalCores(""),
+      .is_port_free = [](uint16_t port) { return BindListeners({"127.0.0.1"}, port).ok(); }};
+  std::optional<AccelerateConfig> config;
+  try {
+    config.emplace(ReadAccelerateConfig(*file));
+  } catch (const ConfigError& error) {
+    return absl::InvalidArgumentError(absl::StrCat("--accelerate-config: ", error.what()));
+  }
+  ASSIGN_OR_RETURN(AccelerateLaunch launch,
+                   PlanAccelerate(program, *args, *config, *environment, surroundings));
+  for (const std::string& warning : launch.warnings) {
+    std::fprintf(stderr, "%s: warning: %s\n", ProgramName(program), warning.c_str());
+  }
+  args->insert(args->begin(), launch.options.begin(), launch.options.end());
+  for (auto& [name, value] : launch.variables) {
+    (*environment)[name] = std::move(value);
+  }
+  return absl::OkStatus();
+}
+
 // Also what the start would find wrong with this machine's devices, and what it would find the
 // program to be.
 int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment,
@@ -177,7 +209,7 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
 }  // namespace
 
 int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
-  const Environment environment = ReadEnvironment(environ_pointer);
+  Environment environment = ReadEnvironment(environ_pointer);
   if (program == CliProgram::kFsdpAgent && argc == 3 && argv[1] == kSessionOption) {
     PrepareProcess();
     return RunSession(argv[2], environment);
@@ -196,9 +228,13 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
     PrepareProcess();
     return RunStore(argv[2]);
   }
+  std::vector<std::string> args(argv + 1, argv + argc);
+  if (const absl::Status taken = TakeAccelerateConfig(program, &args, &environment); !taken.ok()) {
+    PrintError(program, taken);
+    return kUsageError;
+  }
   absl::StatusOr<LaunchPlan> plan =
-      ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,
-                       DetectMachine(environment));
+      ParseCommandLine(program, args, environment, DetectMachine(environment));
   if (!plan.ok()) {
     PrintError(program, plan.status());
     // A service manager must not start an agent again that was given wrong values.
@@ -227,11 +263,11 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
       std::printf("%s %s\n", ProgramName(program), kRelease);
       return 0;
     case Request::kDryRun:
-      return DescribeRun(program, *plan, environment, *slurm, CommandForNodes(argc, argv));
+      return DescribeRun(program, *plan, environment, *slurm, CommandForNodes(argv[0], args));
     case Request::kRun:
       break;
   }
-  return Launch(program, *plan, environment, *slurm, CommandForNodes(argc, argv));
+  return Launch(program, *plan, environment, *slurm, CommandForNodes(argv[0], args));
 }
 
 }  // namespace fsdprun

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <system_error>
 #include <vector>
 
@@ -99,6 +100,22 @@ MachineFacts DetectMachine(const Environment& environment) {
   facts.intel_gpus = CountIntelGpus(root, environment, IntelGpus::kAll);
   facts.discrete_intel_gpus = CountIntelGpus(root, environment, IntelGpus::kDiscrete);
   return facts;
+}
+
+int CountPhysicalCores(const std::string& root) {
+  std::set<std::string> cores;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(root + "/sys/devices/system/cpu", error), end;
+       !error && entry != end; entry.increment(error)) {
+    for (const char* name : {"topology/core_cpus_list", "topology/thread_siblings_list"}) {
+      std::string cpus;
+      if (std::getline(std::ifstream(entry->path() / name), cpus)) {
+        cores.insert(cpus);
+        break;
+      }
+    }
+  }
+  return static_cast<int>(cores.size());
 }
 
 Environment ReadEnvironment(char** environ_pointer) {

@@ -13,6 +13,10 @@ namespace fsdprun {
 /// CPUs that this process may use (affinity and cpusets included) and GPUs that are visible.
 MachineFacts DetectMachine(const Environment& environment);
 
+/// Of this machine, whoever may use them: CPUs that are threads of one core count once. 0: not
+/// known. `root`: empty, or a folder in place of / for tests.
+int CountPhysicalCores(const std::string& root);
+
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 

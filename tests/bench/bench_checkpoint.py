@@ -3,7 +3,8 @@
 
     bench_checkpoint.py [--folder DIR] [--parameters N] [--repeats N]
 
-On a disk, beside it what `dd conv=fsync` reaches there with as many bytes.
+On a disk, beside it what `dd conv=fsync` reaches there with as many bytes. Also how long training waits for a save beside it: with
+fsdprun the steps are as long as a save takes that nothing is beside.
 """
 
 import argparse
@@ -62,7 +63,11 @@ def main() -> int:
         one, other = ([values[key] for values in side] for side in (ours, theirs))
         rows.append([key.replace("_cpu", ", CPU of a rank"), measure.summary(one), measure.summary(other),
                      f"{statistics.median(one) / statistics.median(other):.2f}"])
-    rows.append(["async_save holds up", "-", measure.summary([values["stall"] for values in theirs]), "-"])
+    one, other = ([values["stall"] for values in side] for side in (ours, theirs))
+    rows.append(["training waits for a save beside it", measure.summary(one), measure.summary(other),
+                 f"{statistics.median(one) / statistics.median(other):.2f}"])
+    beside = statistics.median([values["beside"] for values in ours])
+    rows.append([f"which takes {beside:.2f}: percent of it", f"{100 * statistics.median(one) / beside:.1f}", "-", "-"])
     rows.append(["dd conv=fsync of as many bytes", measure.summary(dd), "-", "-"])
     print(f"{size / 1e9:.2f} GB, {RANKS} ranks, in {options.folder}, on {measure.machine()}\n")
     print(measure.table(["seconds", "fsdprun (range)", "DCP (range)", "ratio"], rows))

@@ -5,9 +5,11 @@
 //
 // PARAMETERS: how many there are, each with two moments, in tensors of 1024 columns that are
 // sharded over the ranks. Rank 0 prints a line of JSON for each repeat: seconds, and seconds of CPU
-// of this rank, of a save, and of finding, checking and loading it.
+// of this rank, of a save, and of finding, checking and loading it; and of the second save beside
+// steps that are as long as the other took, how long it took, and how long the steps waited for it.
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 #include <fsdp/process_group.h>
 #include <sys/resource.h>
@@ -23,7 +25,9 @@
 #include <vector>
 
 #include "fsdp_runtime/plan/box.h"
+#include "fsdp_runtime/store/store_client.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/store_channel.h"
 
 namespace {
 
@@ -84,6 +88,53 @@ State StateOf(const fsdp::Collectives& world, int64_t parameters) {
   return state;
 }
 
+std::shared_ptr<fsdprun::checkpoint::Channel> StoreChannelOf(const fsdp::Collectives& world) {
+  const auto options = fsdp::ProcessGroupOptions::from_environment(at::kCPU);
+  fsdprun::checkpoint::StoreChannelOptions channel;
+  channel.store = std::make_shared<fsdp::StoreClient>(options.master_addr, options.master_port,
+                                                      std::chrono::seconds(30));
+  channel.prefix = options.store_prefix + "/bench";
+  channel.rank = world.rank();
+  channel.size = world.size();
+  return std::make_shared<fsdprun::checkpoint::StoreChannel>(std::move(channel));
+}
+
+/// Forwards and backwards of a training that has nothing else to do.
+void Compute(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  const at::Tensor a = at::rand({256, 256});
+  while (std::chrono::steady_clock::now() < end) {
+    at::mm(a, a);
+  }
+}
+
+struct Beside {
+  double seconds = 0;
+  double waited_seconds = 0;
+};
+
+/// Of a save that is begun beside steps of so many seconds.
+Beside CostBeside(fsdprun::checkpoint::Saver& saver, const Group& group, int64_t step,
+                  const State& state, double step_seconds) {
+  Beside cost;
+  const auto wait = [&](const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    cost.waited_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  group.collectives->barrier();
+  wait([&] { saver.Begin(step, state); });
+  do {
+    Compute(step_seconds);
+    wait([&] { saver.AwaitCopy(); });
+  } while (!saver.HasEnded());
+  group.collectives->barrier();  // as a step has collectives anyhow
+  wait([&] { saver.Finish(); });
+  cost.seconds = std::chrono::duration<double>(saver.save_time()).count();
+  return cost;
+}
+
 void Run(const std::string& dir, int64_t parameters, int64_t repeats) {
   const auto world =
       fsdp::init_process_group(fsdp::ProcessGroupOptions::from_environment(at::kCPU));
@@ -94,20 +145,25 @@ void Run(const std::string& dir, int64_t parameters, int64_t repeats) {
   options.keep = 1;
   options.group = group;
   options.job_id = "bench";
+  options.background = StoreChannelOf(*world);
   fsdprun::checkpoint::Saver saver(options);
-  for (int64_t step = 1; step <= repeats; ++step) {
+  for (int64_t step = 1; step < 3 * repeats; step += 3) {
     const Cost save = CostOf(group, [&] { saver.Save(step, state); });
     const Cost load = CostOf(group, [&] {
-      const auto found = fsdprun::checkpoint::FindResume(dir, "auto", group);
+      const auto found = fsdprun::checkpoint::FindResume(dir, "auto", group,
+                                                         fsdprun::checkpoint::Verify::kStructure);
       if (!found || found->step != step) {
         throw std::runtime_error("the checkpoint of step " + std::to_string(step) +
                                  " was not found");
       }
       fsdprun::checkpoint::Load(*found, state, group);
     });
+    CostBeside(saver, group, step + 1, state, save.seconds);  // its copies' memory is new
+    const Beside beside = CostBeside(saver, group, step + 2, state, save.seconds);
     if (world->rank() == 0) {
-      std::printf("{\"save\": %.4f, \"save_cpu\": %.4f, \"load\": %.4f, \"load_cpu\": %.4f}\n",
+      std::printf("{\"save\": %.4f, \"save_cpu\": %.4f, \"load\": %.4f, \"load_cpu\": %.4f, ",
                   save.seconds, save.cpu_seconds, load.seconds, load.cpu_seconds);
+      std::printf("\"beside\": %.4f, \"stall\": %.4f}\n", beside.seconds, beside.waited_seconds);
       std::fflush(stdout);
     }
   }

@@ -47,7 +47,7 @@
 namespace {
 
 using fsdprun::worker::CausalLm;
-using fsdprun::worker::ModelConfig;
+using fsdprun::ModelConfig;
 using fsdprun::worker::TrainConfig;
 using fsdprun::worker::World;
 
@@ -227,7 +227,7 @@ void train(const Arguments& arguments) {
   const World world = fsdprun::worker::JoinRanks(config.parallel);
   fsdprun::worker::SetThreads(world.size());
   const auto training =
-      new_training(arguments, config, fsdprun::worker::ReadModelConfig(config.model.config), world);
+      new_training(arguments, config, fsdprun::ReadModelConfig(config.model.config), world);
   fsdprun::worker::TrainBatches batches(
       std::make_shared<const fsdprun::worker::TokenStream>(config.data.train),
       {config.data.seq_len, config.data.shuffle, config.data.seed, world.rank(), world.size(),

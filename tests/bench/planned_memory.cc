@@ -29,7 +29,7 @@ int run(const std::string& path, int64_t ranks) {
       ranks, ranks == 1 ? 0 : ::sysconf(_SC_PAGESIZE));
   fsdprun::worker::ArrangeRanks(config.parallel.dp_replicate, world);
   const fsdprun::worker::ShardedModel model = fsdprun::worker::ShardModel(
-      config, fsdprun::worker::ReadModelConfig(config.model.config), world);
+      config, fsdprun::ReadModelConfig(config.model.config), world);
   const fsdp::plan::MemoryPlan plan =
       fsdp::planned_memory(model.root, {.adds_gradients = config.train.grad_accumulation > 1});
   std::cout << "{\"shards\": " << plan.shard_bytes << ", \"gradients\": " << plan.gradient_bytes

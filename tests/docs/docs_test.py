@@ -177,8 +177,8 @@ def check_help(build: Path) -> list[str]:
                   ] if listed != keys_of(resolved) else []
     for part in re.split(r"^  (?=-)", output("fsdprun", "--help"), flags=re.M)[1:]:
         is_action = re.match(r"(-h, )?--(help|version|dry-run|man|completion|logs-specs|numa-binding|use-env)\b", part)
-        # Nobody inherits from the environment that it is a coordinator.
-        wanted = r"Default: " if re.match(r"--(coordinator|journal|detach|attach)\b", part) else r"Default: .*Environment:\s+PET_\w+"
+        # Nobody inherits from the environment that it is a coordinator, or a file that says what all is.
+        wanted = r"Default: " if re.match(r"--(coordinator|journal|detach|attach|accelerate-config)\b", part) else r"Default: .*Environment:\s+PET_\w+"
         if not is_action and not re.search(wanted, part, re.S):
             complaints.append(f"fsdprun --help gives no default or variable of {part.split()[0]}")
     return complaints

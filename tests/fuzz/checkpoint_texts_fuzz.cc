@@ -13,6 +13,7 @@
 #include "formats/checkpoint/file_system.h"
 #include "formats/checkpoint/manifest.h"
 #include "formats/hf/model_config.h"
+#include "formats/models/model_config.h"
 #include "formats/tensors/safetensors_tensors.h"
 #include "fsdpctl/ckpt/rename_map.h"
 #include "tests/fuzz/fuzz_support.h"
@@ -69,28 +70,28 @@ void FuzzManifest(std::string_view text) {
 }
 
 /// The model that is trained; nullopt if the program cannot train it.
-std::optional<worker::ModelConfig> ModelOf(const Json& config) {
+std::optional<ModelConfig> ModelOf(const Json& config) {
   try {
-    return worker::ParseModelConfig(config, "the file");
+    return ParseModelConfig(config, "the file");
   } catch (const ConfigError& error) {
     FSDPRUN_CHECK(fuzz::IsOneLine(error.what()), "error message is not one line");
     return std::nullopt;
   }
 }
 
-void CheckModel(const worker::ModelConfig& model) {
-  FSDPRUN_CHECK(worker::ParameterCount(model) > 0, "impossible number of parameters");
+void CheckModel(const ModelConfig& model) {
+  FSDPRUN_CHECK(ParameterCount(model) > 0, "impossible number of parameters");
   FSDPRUN_CHECK(model.vocab_size > 0 && model.max_position_embeddings > 0, "impossible size");
 }
 
 void FuzzConfig(std::string_view text) {
   const Json given = ParseStrictJson(text, "the file");
-  const std::optional<worker::ModelConfig> model = ModelOf(given);
+  const std::optional<ModelConfig> model = ModelOf(given);
   if (model) {
     CheckModel(*model);
   }
   const Json config = CompleteModelConfig(given, "float32", "the file");
-  const std::optional<worker::ModelConfig> completed = ModelOf(config);
+  const std::optional<ModelConfig> completed = ModelOf(config);
   FSDPRUN_CHECK(model.has_value() == completed.has_value() &&
                     (!model || model->description == completed->description),
                 "completion changes the model");

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets: small valid inputs, made by Python's own writers of the formats.
 
-    .venv/bin/python tests/fuzz/make_seeds.py     needs PyTorch (what torch.save and torch.distributed.checkpoint write)
-                                                  and protoc
+    .venv/bin/python tests/fuzz/make_seeds.py     needs PyTorch (what torch.save and torch.distributed.checkpoint write),
+                                                  PyYAML and protoc
 
 The seeds are in the repository, so this is only for adding to them. Inputs of fixed bugs (found_*) are left alone.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+import yaml
 
 HERE = Path(__file__).resolve().parent
 PROTO = HERE.parents[1] / "proto"
@@ -142,6 +143,22 @@ def checkpoint_texts() -> None:
     write("checkpoint_texts", "tied", 'c{"model_type":"gpt2","tie_word_embeddings":null,"eos_token_id":[1,2],"architectures":null}')
 
 
+def accelerate_configs() -> None:
+    common = {"compute_environment": "LOCAL_MACHINE", "debug": False, "downcast_bf16": "no", "machine_rank": 0,
+              "main_training_function": "main", "num_machines": 1, "num_processes": 2, "rdzv_backend": "static",
+              "same_network": True, "use_cpu": False}
+    fsdp = {"fsdp_version": 2, "fsdp_reshard_after_forward": True, "fsdp_offload_params": False,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_state_dict_type": "SHARDED_STATE_DICT"}
+    files = {"fsdp2": common | {"distributed_type": "FSDP", "mixed_precision": "bf16", "fsdp_config": fsdp},
+             "fsdp1": common | {"distributed_type": "FSDP", "num_machines": 2, "main_process_ip": "a",
+                                "fsdp_config": {"sharding_strategy": "HYBRID_SHARD", "fsdp_min_num_params": 2000}},
+             "cpu": common | {"distributed_type": "MULTI_CPU", "use_cpu": True, "dynamo_config": {"dynamo_backend": "EAGER"}},
+             "parallel": {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2},
+                          "parallelism_config": {"parallelism_config_dp_replicate_size": 2, "parallelism_config_cp_size": 2}}}
+    for name, content in files.items():
+        write("accelerate_config", name, yaml.safe_dump(content))
+
+
 def documents() -> None:
     configuration = {"model": {"layers": 4, "rate": 3e-4, "tied": False}, "names": ["ä", "\n"]}
     write("json", "configuration", json.dumps(configuration))
@@ -261,5 +278,6 @@ def monitoring() -> None:
 
 
 if __name__ == "__main__":
-    for make in (pickles, metadata, archives, state_dicts, safetensors, checkpoint_texts, documents, store, keeper, messages, command_lines, monitoring):
+    for make in (pickles, metadata, archives, state_dicts, safetensors, checkpoint_texts, accelerate_configs,
+                 documents, store, keeper, messages, command_lines, monitoring):
         make()

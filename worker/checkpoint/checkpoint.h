@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,7 +51,8 @@ struct Group {
   std::shared_ptr<fsdp::Collectives> collectives;
   /// Where the small byte tensors that are exchanged live: CUDA for NCCL, else CPU.
   at::Device device = at::kCPU;
-  /// Receives one line per warning, on rank 0 only. Unset: stderr.
+  /// Receives one line per warning, on rank 0 only. With Saver::Begin, also in the thread of the
+  /// save, and maybe after the Saver's end. Unset: stderr.
   std::function<void(const std::string&)> warn;
   /// What rank 0 remembers of the checkpoints from one call to the next. Unset: nothing, except
   /// that a Saver does it from save to save.
@@ -64,6 +66,8 @@ struct SaverOptions {
   std::string dir;
   /// How many checkpoints of the run stay; 0: all.
   int64_t keep = 0;
+  /// Besides, those of the steps that it divides stay for ever; 0: none.
+  int64_t keep_every = 0;
   Group group;
   /// Fencing (Note [Fencing by claim]): FSDPRUN_GENERATION and FSDPRUN_JOB_ID.
   uint64_t generation = 0;
@@ -93,7 +97,8 @@ class Saver {
   /// it.
   explicit Saver(const SaverOptions& options);
   /// Does not release the claim: what ends with an error may be started again by its launcher. Ends
-  /// what was begun and not finished, published or not.
+  /// what was begun and not finished, published or not, and what is still being removed. If that
+  /// takes longer than 10 s, as on a hung file system, it goes on while the process lives.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -103,6 +108,7 @@ class Saver {
   /// program made (one without fsdprun.json) or another run. On an error nothing is published,
   /// unless the message says so, and the earlier checkpoints are unchanged; the caller may continue
   /// and try again.
+  /// If the file system is known to have less room than that, nothing is written (ENOSPC).
   /// ClaimHeldError: another launch has taken the directory.
   std::string Save(int64_t step, const State& state);
 
@@ -120,36 +126,47 @@ class Saver {
   /// Whether Finish would return at once: so there is one, and this rank's part of it has ended.
   /// Not collective.
   bool HasEnded() const;
+  /// The same; waits for it until `deadline`.
+  bool AwaitEnd(std::chrono::steady_clock::time_point deadline) const;
 
-  /// What Begin has begun: as Save, which blocks until it has ended. Collective. Precondition: a
-  /// save is in the making.
+  /// What Begin has begun: as Save, which blocks until it has ended on all ranks. Collective, over
+  /// SaverOptions::group. What is no longer kept may still be being removed. Precondition: a save
+  /// is in the making. Errors: as Save; kChannelLost if the background's channel is.
   std::string Finish();
+
+  /// How long the last save took, until this rank's part of it had ended, for better or worse.
+  std::chrono::steady_clock::duration save_time() const;
 
   /// Whether another process has claimed the directory since, as far as can be told. Not
   /// collective; one look at a file.
   bool IsReplaced() const;
 
-  /// Lets others have the directory at once: nothing of this launch will use it again. Nothing may
-  /// be saved after this.
+  /// Lets others have the directory at once: nothing of this launch will use it again, once what is
+  /// being removed is, or 10 s are over. Nothing may be saved after this.
   void Release();
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 /// How much FindResume reads before it accepts a checkpoint.
 enum class Verify {
   kStructure,  // .metadata and fsdprun.json, presence and size of every file; Load checks what it
-               // reads
+               // reads, so each byte is read once
   kFull,       // and the checksum of every file, the files being divided among the ranks
 };
+
+/// Checkpoints that turned out to be damaged when they were loaded, by path, and how. For what
+/// chooses they are as if they did not verify. The same on all ranks.
+using Unloadable = std::map<std::string, CheckpointError>;
 
 /// A checkpoint that passed verification. The same on all ranks.
 struct Candidate {
   std::string path;
   /// From fsdprun.json; for a checkpoint that Python wrote, from the directory's name, else 0.
   int64_t step = 0;
+  /// The ranks that wrote it; of one that Python wrote, those that have written a file.
   int64_t world_size = 0;
   /// Empty: unknown.
   std::string run;
@@ -165,11 +182,13 @@ struct Candidate {
 /// nullopt. Else as FindAt. Errors: CheckpointError if `auto` found checkpoints but none of them
 /// verifies; as FindAt.
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
-                                    const Group& group, Verify verify = Verify::kFull);
+                                    const Group& group, Verify verify = Verify::kFull,
+                                    const Unloadable& unloadable = {});
 
 /// The checkpoint `path`, or, of those in the directory `path`, the newest that verifies.
 /// Collective, as FindResume. Errors: CheckpointError if there is none or none verifies.
-Candidate FindAt(const std::string& path, const Group& group, Verify verify = Verify::kFull);
+Candidate FindAt(const std::string& path, const Group& group, Verify verify = Verify::kFull,
+                 const Unloadable& unloadable = {});
 
 /// A launch of a job: its start and its restarts.
 struct Launch {
@@ -181,29 +200,35 @@ struct Launch {
 /// nullopt if there is none. Collective, as FindResume. Errors: CheckpointError if there are some
 /// but none verifies, and at a restart also if there may be some.
 std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch, const Group& group,
-                                   Verify verify = Verify::kFull);
+                                   Verify verify = Verify::kFull,
+                                   const Unloadable& unloadable = {});
 
 struct LoadOptions {
-  /// Neither `optim.param_groups` nor `train.state` need be there (weights written by Python).
-  bool weights_only = false;
+  /// `optim.param_groups` and `train.state` need not be there, as where Python has written the
+  /// checkpoint; what is missing stays as it is in `state`.
+  bool may_lack_objects = false;
 };
 
 /// Fills `state` from `candidate`; collective. Each `tensors[i].local` is overwritten in place (it
 /// may be a view of a flat shard), whatever world size wrote the checkpoint; `param_groups_json`
 /// and `training_state_json` are replaced on every rank. A stored dtype that differs is converted
-/// if every value converts exactly, else refused. Errors: MismatchError naming the missing or
-/// mis-shaped keys; CheckpointError naming the file and item that are damaged; `state` is then
-/// partly overwritten.
+/// if every value converts exactly, else refused. Of a checkpoint without `train.state` the keys
+/// may begin otherwise: Note [Keys of other programs]. Errors: MismatchError naming the missing or
+/// mis-shaped keys, and in such a checkpoint those of parameters that `state` does not have;
+/// CheckpointError naming the file and item that are damaged; `state` is then partly overwritten.
 void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options = {});
 
 /// Loads what `find` chooses (FindResume, FindOfJob), and what it chooses next if that was removed
-/// meanwhile, a few times; collective. Returns what was loaded; nullopt if `find` has chosen
-/// nothing at once. Errors: those of `find` and `load`, which may call Load for several candidates;
-/// CheckpointError if nothing is left of what there was.
-std::optional<Candidate> LoadChosen(const Group& group,
-                                    const std::function<std::optional<Candidate>()>& find,
-                                    const std::function<void(const Candidate&)>& load);
+/// meanwhile, a few times, or is damaged; collective. Returns what was loaded; nullopt if `find`
+/// has chosen nothing at once. Errors: those of `find`, for which what is damaged does not verify;
+/// MismatchError and all that is no CheckpointError of `load`, which may call Load for several
+/// candidates, each of which overwrites all of the state; CheckpointError if nothing is left of
+/// what there was.
+std::optional<Candidate> LoadChosen(
+    const Group& group,
+    const std::function<std::optional<Candidate>(const Unloadable& unloadable)>& find,
+    const std::function<void(const Candidate&)>& load);
 
 /// A new id for State::run; collective, the same on all ranks.
 std::string NewRun(const Group& group);

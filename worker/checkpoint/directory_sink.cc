@@ -11,6 +11,7 @@ DirectorySink::DirectorySink(const SaverOptions& options, std::shared_ptr<StepLi
                              Warn warn)
     : dir_(options.dir),
       keep_(options.keep),
+      keep_every_(options.keep_every),
       claim_timeout_(options.claim_timeout),
       takes_over_(options.takes_over),
       file_system_(options.file_system ? options.file_system : std::make_shared<FileSystem>()),
@@ -25,12 +26,13 @@ std::string DirectorySink::Acquire() {
   return claim_.id;
 }
 
-void DirectorySink::Prepare(int64_t step, const std::string& run) {
+void DirectorySink::Prepare(int64_t step, const std::string& run, int64_t needed_bytes) {
   CheckHeld();  // before the bytes are written
   CleanUpUnsynced();
   CheckReplaceable(dir_ + "/" + StepName(step), RunOf(run));
   const std::string path = TemporaryPath(step);
   CheckIo(RemoveAttempt(*file_system_, dir_, step, claim_), "remove", path);
+  CheckRoom(*file_system_, path, needed_bytes);
   CheckIo(file_system_->MakeDirectory(path), "make the directory", path);
 }
 
@@ -58,8 +60,14 @@ void DirectorySink::Discard(int64_t step) {
   }
 }
 
-void DirectorySink::Prune(const std::string& run, const std::string& published) {
-  checkpoint::Prune(*file_system_, dir_, claim_, {keep_, RunOf(run)}, published, *steps_, warn_);
+std::vector<std::string> DirectorySink::Retire(const std::string& run,
+                                               const std::string& published) {
+  return checkpoint::Retire(*file_system_, dir_, claim_, {keep_, keep_every_, RunOf(run)},
+                            published, *steps_, warn_);
+}
+
+void DirectorySink::Remove(const std::vector<std::string>& retired) {
+  RemoveRetired(*file_system_, retired, warn_);
 }
 
 void DirectorySink::CleanUpUnsynced() {

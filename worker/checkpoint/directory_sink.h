@@ -18,8 +18,8 @@ namespace fsdprun::checkpoint {
 
 /// A directory that takes a job's checkpoints, as one rank sees it: Note [Commit protocol] and Note
 /// [Fencing by claim]. Nothing here communicates; one save is Prepare() on rank 0, Write() on every
-/// rank, Publish() and Prune() on rank 0, or Discard() in place of what is left of them after an
-/// error. Errors: CheckpointError. Thread: one at a time.
+/// rank, Publish(), Retire() and Remove() on rank 0, or Discard() in place of what is left of them
+/// after an error. Errors: CheckpointError. Thread: one at a time.
 class DirectorySink {
  public:
   /// `options.group` is not used. `steps`: what rank 0 remembers of the directory.
@@ -30,15 +30,20 @@ class DirectorySink {
   std::string Acquire();
   void Join(const std::string& claim_id) { claim_.id = claim_id; }
 
-  /// Errors also if `run` must not replace what the step's name has now, or the claim is lost.
-  void Prepare(int64_t step, const std::string& run);
+  /// `needed_bytes`: what all ranks are going to write; it may be a little less. Errors also if
+  /// `run` must not replace what the step's name has now, if there is no room (ENOSPC), or if the
+  /// claim is lost.
+  void Prepare(int64_t step, const std::string& run, int64_t needed_bytes);
   ManifestFile Write(int64_t step, int64_t rank, const std::vector<BlobToWrite>& blobs);
   /// Fills in what the manifest says of the launch; returns the path.
   std::string Publish(Manifest manifest, const DcpMetadata& metadata);
   /// Removes what Prepare() and Write() have left. What cannot be removed now is removed at the
   /// next start.
   void Discard(int64_t step);
-  void Prune(const std::string& run, const std::string& published);
+  /// Returns what Remove() has to remove, which may take long.
+  std::vector<std::string> Retire(const std::string& run, const std::string& published);
+  /// In any thread, also beside the next save unless that is of the same step.
+  void Remove(const std::vector<std::string>& retired);
 
   /// Errors: CheckpointError unless the claim is still this launch's.
   void CheckHeld() const { CheckClaim(dir_, claim_, "save"); }
@@ -55,6 +60,7 @@ class DirectorySink {
 
   const std::string dir_;
   const int64_t keep_;
+  const int64_t keep_every_;
   const std::chrono::milliseconds claim_timeout_;
   const bool takes_over_;
   const std::shared_ptr<FileSystem> file_system_;

@@ -5,6 +5,20 @@
 #include "worker/checkpoint/exchange.h"
 
 namespace fsdprun::checkpoint {
+namespace {
+
+int64_t PlannedBytes(const SavePlan& plan) {
+  int64_t bytes = 0;
+  for (size_t rank = 0; rank < plan.chunks.size(); ++rank) {
+    for (const PlannedChunk& chunk : plan.chunks[rank]) {
+      const DType dtype = plan.slices[rank][chunk.slice].dtype;
+      bytes += fsdp::plan::numel_of(chunk.box) * InfoOf(dtype).element_bytes;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
 
 std::string PlanAgreement::ChecksumOf(const std::vector<SliceInfo>& mine) {
   return HashBytes(EncodeSlices(mine));
@@ -23,6 +37,7 @@ std::shared_ptr<const SavePlan> PlanAgreement::Agree(const Group& group,
   }
   // The same input on every rank, so the same plan or the same error.
   plan->chunks = PlanSave(plan->slices, chunk_bytes_max_);
+  plan->bytes = PlannedBytes(*plan);
   checksums_ = checksums;
   plan_ = std::move(plan);
   return plan_;

@@ -17,6 +17,8 @@ struct SavePlan {
   /// By rank.
   std::vector<std::vector<SliceInfo>> slices;
   std::vector<std::vector<PlannedChunk>> chunks;
+  /// Of the values of all chunks; what frames them is not counted.
+  int64_t bytes = 0;
 };
 
 /// Agrees on plans, and keeps the last one: as long as no rank's slices change, saves exchange a

@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "formats/checkpoint/checkpoint_reader.h"
@@ -58,6 +59,25 @@ std::vector<std::string> CandidatesAt(const std::string& given, const Group& gro
   return paths;
 }
 
+/// How many ranks have written a file, by the files' names: __<rank>_<number>.distcp.
+int64_t CountWriters(const DcpMetadata& metadata) {
+  std::set<std::string> writers;
+  const auto note = [&](const BlobLocation& blob) {
+    if (blob.file.starts_with("__")) {
+      writers.insert(blob.file.substr(0, blob.file.find('_', 2)));
+    }
+  };
+  for (const auto& [key, blob] : metadata.objects) {
+    note(blob);
+  }
+  for (const auto& [key, tensor] : metadata.tensors) {
+    for (const StoredChunk& chunk : tensor.chunks) {
+      note(chunk.blob);
+    }
+  }
+  return static_cast<int64_t>(writers.size());
+}
+
 Candidate Describe(const OpenedCheckpoint& opened) {
   Candidate candidate;
   candidate.path = opened.path;
@@ -69,6 +89,7 @@ Candidate Describe(const OpenedCheckpoint& opened) {
   } else {
     candidate.step =
         ParseStepName(opened.path.substr(opened.path.find_last_of('/') + 1)).value_or(0);
+    candidate.world_size = CountWriters(opened.metadata);
   }
   return candidate;
 }
@@ -137,13 +158,27 @@ bool WasRemoved(const std::string& path, const Group& group) {
   return answer == "removed";
 }
 
+/// How candidates are looked at.
+struct Look {
+  Verify verify;
+  const Unloadable& unloadable;
+};
+
+/// Throws on all ranks, or on none.
+Candidate VerifyUnlessUnloadable(const std::string& path, const Group& group, const Look& look) {
+  if (const auto known = look.unloadable.find(path); known != look.unloadable.end()) {
+    throw known->second;
+  }
+  return VerifyOnAll(path, group, look.verify);
+}
+
 /// nullopt if one of them was removed in the meantime, unless `is_last`.
-std::optional<Search> TryInTurn(const json& paths, const Group& group, Verify verify,
+std::optional<Search> TryInTurn(const json& paths, const Group& group, const Look& look,
                                 bool is_last) {
   Search search;
   for (const json& path : paths) {
     try {
-      search.found = VerifyOnAll(path.get<std::string>(), group, verify);
+      search.found = VerifyUnlessUnloadable(path.get<std::string>(), group, look);
       for (const std::string& warning : search.warnings) {
         EmitWarning(group, warning + "; taking the older " + search.found->path + " instead");
       }
@@ -163,11 +198,11 @@ std::optional<Search> TryInTurn(const json& paths, const Group& group, Verify ve
 }
 
 /// `list` runs on rank 0 only.
-Search FindNewest(const Group& group, Verify verify,
+Search FindNewest(const Group& group, const Look& look,
                   const std::function<std::vector<std::string>()>& list) {
   for (int number = 1;; ++number) {
     const json paths = json::parse(AttemptOnRank0(group, [&] { return json(list()).dump(); }));
-    if (auto search = TryInTurn(paths, group, verify, number == kSearchesMax)) {
+    if (auto search = TryInTurn(paths, group, look, number == kSearchesMax)) {
       return std::move(*search);
     }
   }
@@ -213,14 +248,15 @@ std::string DescribeFailure(const Search& search) {
 }  // namespace
 
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
-                                    const Group& group, Verify verify) {
+                                    const Group& group, Verify verify,
+                                    const Unloadable& unloadable) {
   if (resume == "none") {
     return std::nullopt;
   }
   if (resume != "auto") {
-    return FindAt(resume, group, verify);
+    return FindAt(resume, group, verify, unloadable);
   }
-  Search search = FindNewest(group, verify, [&] { return CandidatesIn(dir, group); });
+  Search search = FindNewest(group, {verify, unloadable}, [&] { return CandidatesIn(dir, group); });
   if (!search.found && !search.warnings.empty()) {
     throw CheckpointError("cannot resume: " + DescribeFailure(search) +
                               "; move it away or set checkpoint.resume to none to start over",
@@ -229,8 +265,10 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
   return std::move(search.found);
 }
 
-Candidate FindAt(const std::string& path, const Group& group, Verify verify) {
-  const Search search = FindNewest(group, verify, [&] { return CandidatesAt(path, group); });
+Candidate FindAt(const std::string& path, const Group& group, Verify verify,
+                 const Unloadable& unloadable) {
+  const Search search =
+      FindNewest(group, {verify, unloadable}, [&] { return CandidatesAt(path, group); });
   if (!search.found) {
     throw CheckpointError(DescribeFailure(search), search.error_number);
   }
@@ -238,11 +276,12 @@ Candidate FindAt(const std::string& path, const Group& group, Verify verify) {
 }
 
 std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch, const Group& group,
-                                   Verify verify) {
+                                   Verify verify, const Unloadable& unloadable) {
   if (launch.job_id.empty()) {
     return std::nullopt;
   }
-  Search search = FindNewest(group, verify, [&] { return OwnCandidates(dir, launch, group); });
+  Search search =
+      FindNewest(group, {verify, unloadable}, [&] { return OwnCandidates(dir, launch, group); });
   if (!search.found && !search.warnings.empty()) {
     throw CheckpointError("cannot resume from this launch's own checkpoints: " +
                               DescribeFailure(search) + "; " + kStartOver,
@@ -251,31 +290,45 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch,
   return std::move(search.found);
 }
 
-std::optional<Candidate> LoadChosen(const Group& group,
-                                    const std::function<std::optional<Candidate>()>& find,
-                                    const std::function<void(const Candidate&)>& load) {
-  std::string removed;
-  for (int number = 1;; ++number) {
-    std::optional<Candidate> candidate = find();
+// Note [Damage that a load finds]
+// A load verifies what it reads, so it may find out half-way that a checkpoint is damaged, and the
+// state is then partly that checkpoint's. The next older one overwrites all of it. If there is none
+// that can be loaded, the error ends the run: it never goes on, or starts anew, from such a state.
+std::optional<Candidate> LoadChosen(
+    const Group& group,
+    const std::function<std::optional<Candidate>(const Unloadable& unloadable)>& find,
+    const std::function<void(const Candidate&)>& load) {
+  Unloadable unloadable;
+  std::string lost;
+  int removals = 0;
+  while (true) {
+    std::optional<Candidate> candidate = find(unloadable);
+    if (!candidate && !lost.empty()) {
+      throw CheckpointError("cannot resume: " + lost + ", and there is no other");
+    }
     if (!candidate) {
-      if (!removed.empty()) {
-        throw CheckpointError("cannot resume: " + removed +
-                              " was removed while it was being loaded, and there is no other");
-      }
       return std::nullopt;
+    }
+    if (const auto known = unloadable.find(candidate->path); known != unloadable.end()) {
+      throw known->second;
     }
     try {
       load(*candidate);
       return candidate;
     } catch (const MismatchError&) {
       throw;
-    } catch (const CheckpointError&) {
-      if (number == kSearchesMax || !WasRemoved(candidate->path, group)) {
-        throw;
+    } catch (const CheckpointError& error) {
+      if (WasRemoved(candidate->path, group)) {
+        if (++removals == kSearchesMax) {
+          throw;
+        }
+        lost = candidate->path + " was removed while it was being loaded";
+        EmitWarning(group, lost + "; looking for the newest");
+      } else {
+        lost = error.what();
+        unloadable.emplace(candidate->path, error);
       }
     }
-    removed = candidate->path;
-    EmitWarning(group, removed + " was removed while it was being loaded; looking for the newest");
   }
 }
 

@@ -1,12 +1,15 @@
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "formats/checkpoint/step_list.h"
 #include "worker/checkpoint/channel.h"
@@ -21,8 +24,21 @@ namespace {
 
 using nlohmann::json;
 
+/// What has become of a save.
+struct Saved {
+  std::string path;
+  /// Of rank 0.
+  std::vector<std::string> retired;
+};
+
 /// Brings a snapshot to the host.
 using ToHost = std::function<void(Snapshot&)>;
+
+using Clock = std::chrono::steady_clock;
+
+/// How long a Saver that ends waits for what its thread still does. A hung file system would hold
+/// up the end of the process, and the report of why it ends.
+constexpr auto kEndTimeout = std::chrono::seconds(10);
 
 constexpr char kGranted = 'G';
 constexpr char kRefused = 'R';
@@ -59,6 +75,13 @@ ManifestFile DecodeWritten(const std::string& bytes) {
 // copied yet. What is agreed before that goes over training's communicator, at the same place of
 // the program on all ranks; what follows goes over the background's channel, since training uses
 // the other meanwhile, in an order that has nothing to do with it.
+//
+// Ranks may differ in what they know of the end of a save: who loses the way to the others cannot
+// tell whether it was published. Rank 0 publishes, so what it says is how the save has ended, and
+// Finish tells it to all, over training's communicator. What is removed to make room is removed
+// after that, since it may take longer than the save.
+
+/// Outlives the Saver while its thread is in a call that does not return.
 struct Saver::Impl {
   explicit Impl(const SaverOptions& options)
       : group(options.group),
@@ -74,8 +97,15 @@ struct Saver::Impl {
 
   void ClaimDirectory();
   std::shared_ptr<const SavePlan> Prepare(int64_t step, const State& state, Snapshot& snapshot);
-  std::string Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
-                       const ToHost& to_host);
+  Saved Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                 const ToHost& to_host);
+  void AwaitThread() const {
+    if (tidied.valid()) {
+      tidied.wait_for(kEndTimeout);
+    }
+  }
+  void SaveBeside(Snapshot& snapshot, const SavePlan& plan, std::promise<void>& copied,
+                  std::promise<std::string>& published);
   std::string Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                     const ToHost& to_host);
   std::string PublishWritten(const Snapshot& snapshot, const SavePlan& plan,
@@ -89,8 +119,14 @@ struct Saver::Impl {
   DirectorySink sink;
   Staging staging;
   // Of what was begun.
+  int64_t step = 0;
+  Clock::time_point began_at;
   std::future<void> copied;
   std::future<std::string> pending;
+  /// With the end of the thread: what was retired is removed.
+  std::shared_future<void> tidied;
+  /// Of the last save, until this rank's part of it has ended.
+  std::atomic<Clock::duration> save_time{Clock::duration::zero()};
 };
 
 void Saver::Impl::ClaimDirectory() {
@@ -147,7 +183,8 @@ CheckpointError Saver::Impl::CauseOf(const Group& over, const CheckpointError& f
       return std::string();
     });
   } catch (const CheckpointError& lost) {
-    const bool could_look = lost.error_number() <= 0;
+    const int number = lost.error_number();
+    const bool could_look = number == 0 || number == kClaimLost;
     return could_look ? lost : failure;
   }
   return failure;
@@ -167,56 +204,93 @@ void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& e
 }
 
 /// Fills in the snapshot. Collective over training's communicator.
-std::shared_ptr<const SavePlan> Saver::Impl::Prepare(int64_t step, const State& state,
+std::shared_ptr<const SavePlan> Saver::Impl::Prepare(int64_t step_to_save, const State& state,
                                                      Snapshot& snapshot) {
+  if (tidied.valid() && step_to_save == step) {
+    tidied.wait();  // what it replaced had the name that this one has until it is published
+  }
+  step = step_to_save;
+  began_at = Clock::now();
   try {
     const std::vector<std::string> checksums = AttemptOnAll(group, [&] {
       snapshot = TakeSnapshot(step, state, is_rank0());
-      if (is_rank0()) {
-        sink.Prepare(step, state.run);
-      }
       return PlanAgreement::ChecksumOf(snapshot.slices);
     });
-    return agreement.Agree(group, snapshot.slices, checksums);
+    std::shared_ptr<const SavePlan> plan = agreement.Agree(group, snapshot.slices, checksums);
+    AttemptOnRank0(group, [&] {
+      int64_t needed_bytes = plan->bytes;
+      for (const BlobToWrite& object : snapshot.objects) {
+        needed_bytes += static_cast<int64_t>(object.object.size());
+      }
+      sink.Prepare(step, state.run, needed_bytes);
+      return std::string();
+    });
+    return plan;
   } catch (const CheckpointError& error) {
     Fail(group, step, error);
   }
 }
 
-/// What follows Prepare. Collective over `over`.
-std::string Saver::Impl::Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
-                                  const ToHost& to_host) {
-  std::string published;
+/// What follows Prepare, but for the removal of what is retired. Collective over `over`.
+Saved Saver::Impl::Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                            const ToHost& to_host) {
+  Saved saved;
   try {
-    published = Write(over, snapshot, plan, to_host);
+    saved.path = Write(over, snapshot, plan, to_host);
   } catch (const CheckpointError& error) {
     Fail(over, snapshot.step, error);
   }
   if (is_rank0()) {
-    sink.Prune(snapshot.run, published);
+    saved.retired = sink.Retire(snapshot.run, saved.path);
   }
-  return published;
+  return saved;
 }
 
-Saver::Saver(const SaverOptions& options) : impl_(std::make_unique<Impl>(options)) {
+/// In a thread of its own. Throws nothing.
+void Saver::Impl::SaveBeside(Snapshot& snapshot, const SavePlan& plan, std::promise<void>& copied_,
+                             std::promise<std::string>& published) {
+  Saved saved;
+  try {
+    saved = Complete(background, snapshot, plan, [&](Snapshot& shared) {
+      const auto let_go = [&](const void*) { copied_.set_value(); };  // also after an error
+      const std::unique_ptr<const void, decltype(let_go)> copying(&shared, let_go);
+      staging.Copy(shared);
+    });
+  } catch (const std::exception&) {
+    save_time = Clock::now() - began_at;
+    published.set_exception(std::current_exception());
+    return;
+  }
+  save_time = Clock::now() - began_at;
+  published.set_value(saved.path);
+  sink.Remove(saved.retired);
+}
+
+Saver::Saver(const SaverOptions& options) : impl_(std::make_shared<Impl>(options)) {
   impl_->ClaimDirectory();
 }
 
 Saver::~Saver() {
   if (impl_->pending.valid()) {
     impl_->background.channel->Cancel();
-    impl_->pending.wait();
   }
+  impl_->AwaitThread();
 }
 
 bool Saver::IsReplaced() const { return impl_->sink.IsReplaced(); }
 
-void Saver::Release() { impl_->sink.Release(); }
+void Saver::Release() {
+  impl_->AwaitThread();  // whoever has the directory next removes the same
+  impl_->sink.Release();
+}
 
 std::string Saver::Save(int64_t step, const State& state) {
   Snapshot snapshot;
   const std::shared_ptr<const SavePlan> plan = impl_->Prepare(step, state, snapshot);
-  return impl_->Complete(impl_->group, snapshot, *plan, CopyToHost);
+  const Saved saved = impl_->Complete(impl_->group, snapshot, *plan, CopyToHost);
+  impl_->save_time = Clock::now() - impl_->began_at;
+  impl_->sink.Remove(saved.retired);
+  return saved.path;
 }
 
 void Saver::Begin(int64_t step, const State& state) {
@@ -227,15 +301,23 @@ void Saver::Begin(int64_t step, const State& state) {
               "checkpoint::Saver::Begin: a save is in the making; Finish() it first");
   auto snapshot = std::make_shared<Snapshot>();
   const std::shared_ptr<const SavePlan> plan = impl.Prepare(step, state, *snapshot);
-  auto copied = std::make_shared<std::promise<void>>();
-  impl.copied = copied->get_future();
-  impl.pending = std::async(std::launch::async, [&impl, snapshot, plan, copied] {
-    return impl.Complete(impl.background, *snapshot, *plan, [&](Snapshot& shared) {
-      const auto let_go = [&](const void*) { copied->set_value(); };  // also after an error
-      const std::unique_ptr<const void, decltype(let_go)> copying(&shared, let_go);
-      impl.staging.Copy(shared);
-    });
-  });
+  impl.background.channel->Restart();
+  impl.staging.Mark(*snapshot);
+  std::promise<void> copied;
+  std::promise<std::string> published;
+  std::promise<void> tidied;
+  impl.copied = copied.get_future();
+  impl.pending = published.get_future();
+  const std::shared_future<void> before = std::exchange(impl.tidied, tidied.get_future().share());
+  std::thread([shared = impl_, snapshot, plan, before, copied = std::move(copied),
+               published = std::move(published), tidied = std::move(tidied)]() mutable {
+    shared->SaveBeside(*snapshot, *plan, copied, published);
+    if (before.valid()) {
+      before.wait();
+    }
+    shared.reset();  // whoever waits may take what it refers to apart
+    tidied.set_value();
+  }).detach();
 }
 
 void Saver::AwaitCopy() {
@@ -244,16 +326,29 @@ void Saver::AwaitCopy() {
   }
 }
 
-bool Saver::HasEnded() const {
-  return impl_->pending.valid() &&
-         impl_->pending.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+bool Saver::HasEnded() const { return AwaitEnd(Clock::now()); }
+
+bool Saver::AwaitEnd(Clock::time_point deadline) const {
+  return impl_->pending.valid() && impl_->pending.wait_until(deadline) == std::future_status::ready;
 }
 
 std::string Saver::Finish() {
-  TORCH_CHECK(impl_->pending.valid(),
+  Impl& impl = *impl_;
+  TORCH_CHECK(impl.pending.valid(),
               "checkpoint::Saver::Finish: no save is in the making; Begin() one first");
   AwaitCopy();
-  return impl_->pending.get();
+  std::future<std::string> pending = std::move(impl.pending);
+  pending.wait();
+  try {
+    return AttemptOnRank0(impl.group, [&] { return pending.get(); });
+  } catch (const CheckpointError& error) {
+    if (error.error_number() == kClaimLost) {
+      throw ClaimHeldError(error.what());
+    }
+    throw;
+  }
 }
+
+Clock::duration Saver::save_time() const { return impl_->save_time; }
 
 }  // namespace fsdprun::checkpoint

@@ -2,7 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -64,7 +67,32 @@ void CopyToHost(Snapshot& snapshot) {
   }
 }
 
+void Staging::Mark(const Snapshot& snapshot) {
+  computed_.reset();
+  const auto on_device = std::find_if(snapshot.host.begin(), snapshot.host.end(),
+                                      [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
+  if (on_device != snapshot.host.end()) {
+    const c10::Device device = on_device->device();
+    computed_.emplace(device.type());
+    computed_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+}
+
 void Staging::Copy(Snapshot& snapshot) {
+  if (!computed_) {
+    CopyAll(snapshot, /*is_beside=*/false);
+    return;
+  }
+  const c10::Device device = computed_->device();
+  const c10::Stream beside =
+      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  const c10::StreamGuard guard(beside);
+  computed_->block(beside);
+  CopyAll(snapshot, /*is_beside=*/true);
+  beside.synchronize();
+}
+
+void Staging::CopyAll(Snapshot& snapshot, bool is_beside) {
   const at::NoGradGuard no_grad;
   buffers_.resize(snapshot.host.size());
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -72,9 +100,10 @@ void Staging::Copy(Snapshot& snapshot) {
     at::Tensor& buffer = buffers_[i];
     if (!buffer.defined() || buffer.sizes() != tensor.sizes() ||
         buffer.scalar_type() != tensor.scalar_type()) {
-      buffer = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+      buffer = at::empty(tensor.sizes(),
+                         tensor.options().device(at::kCPU).pinned_memory(!tensor.is_cpu()));
     }
-    buffer.copy_(tensor);
+    buffer.copy_(tensor, /*non_blocking=*/is_beside);
     tensor = buffer;
   }
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,14 +33,21 @@ Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0);
 /// Copies what is on a device; what is on the host already stays the state's.
 void CopyToHost(Snapshot& snapshot);
 
-/// Memory of the host for copies of a whole snapshot, from save to save. Thread: one at a time.
+/// Memory of the host for copies of a whole snapshot, from save to save; pinned for what is on a
+/// device. Thread: one at a time.
 class Staging {
  public:
-  /// Copies all tensors, so that the state may change afterwards. Blocks the host until they are
-  /// there.
+  /// In the thread that computes: what it has put on its stream until now comes before the copy.
+  void Mark(const Snapshot& snapshot);
+  /// Copies all tensors, so that the state may change afterwards; on a stream of its own if they
+  /// are on a device. Blocks the host until they are there. In any thread.
   void Copy(Snapshot& snapshot);
 
  private:
+  void CopyAll(Snapshot& snapshot, bool is_beside);
+
+  /// What the copy waits for; absent: all is on the host.
+  std::optional<c10::Event> computed_;
   /// By slice; as they were of the last snapshot.
   std::vector<at::Tensor> buffers_;
 };

@@ -15,6 +15,10 @@ using Clock = std::chrono::steady_clock;
 /// How long a wait does not look whether it was cancelled.
 constexpr auto kLook = std::chrono::milliseconds(250);
 
+// What follows: the texts; or an error number and why rank 0 has given up.
+constexpr char kThere = 'K';
+constexpr char kGivenUp = 'E';
+
 std::string Joined(const std::vector<std::string>& texts) {
   nlohmann::json list = nlohmann::json::array();
   for (const std::string& text : texts) {
@@ -36,13 +40,20 @@ std::vector<std::string> Split(const std::string& joined) {
 }  // namespace
 
 // Note [Keys of an exchange]
-// Exchange n has the keys <prefix>/<n>/<rank>, which only rank 0 reads, and <prefix>/<n>/all, which
-// all others read. A rank begins an exchange after it has read what it needs of those before. So
-// when rank 0 has every text of a Gather, nobody reads the keys of earlier exchanges any more, and
-// it removes them: the store holds those of the last few.
+// Exchange n of series s has the keys <prefix>/<s>/<n>/<rank>, which only rank 0 reads, and
+// <prefix>/<s>/<n>/all, which all others read. A rank begins an exchange after it has read what it
+// needs of those before. So when rank 0 has every text of a Gather, nobody reads the keys of
+// earlier exchanges any more, and it removes them: the store holds those of the last few.
+
+void StoreChannel::Restart() {
+  ++series_;
+  number_ = 0;
+  failure_.reset();
+}
 
 std::string StoreChannel::KeyOf(const std::string& part) const {
-  return options_.prefix + "/" + std::to_string(number_) + "/" + part;
+  return options_.prefix + "/" + std::to_string(series_) + "/" + std::to_string(number_) + "/" +
+         part;
 }
 
 std::string StoreChannel::Await(const std::string& key, int64_t from_rank) {
@@ -63,8 +74,6 @@ std::string StoreChannel::Await(const std::string& key, int64_t from_rank) {
       return options_.store->get(key, std::min<Clock::time_point>(deadline, now + kLook));
     } catch (const fsdp::StoreTimeout&) {
       // Not there yet.
-    } catch (const fsdp::StoreError& error) {
-      throw CheckpointError(error.what(), ECONNRESET);
     }
   }
 }
@@ -77,46 +86,76 @@ void StoreChannel::Forget(std::vector<std::string> keys) {
   }
 }
 
-std::vector<std::string> StoreChannel::Gather(const std::string& mine) {
-  const std::string all = KeyOf("all");
-  std::vector<std::string> texts;
+void StoreChannel::GiveUp(const CheckpointError& error) {
   try {
-    if (options_.rank != 0) {
-      options_.store->set(KeyOf(std::to_string(options_.rank)), mine);
-      texts = Split(Await(all, 0));
-    } else {
-      std::vector<std::string> read = std::exchange(unread_, {});
-      texts.push_back(mine);
-      for (int64_t rank = 1; rank < options_.size; ++rank) {
-        read.push_back(KeyOf(std::to_string(rank)));
-        texts.push_back(Await(read.back(), rank));
-      }
-      options_.store->set(all, Joined(texts));
-      unread_ = {all};
-      Forget(std::move(read));
-    }
-  } catch (const fsdp::StoreError& error) {
-    throw CheckpointError(error.what(), ECONNRESET);
+    options_.store->set(KeyOf("all"),
+                        kGivenUp + std::to_string(error.error_number()) + " " + error.what());
+  } catch (const fsdp::StoreError&) {
+    // Then the others cannot read it either.
   }
-  ++number_;
-  return texts;
+}
+
+std::string StoreChannel::Attempt(const std::function<std::string()>& exchange) {
+  if (failure_) {
+    throw CheckpointError(*failure_);
+  }
+  try {
+    std::string text = exchange();
+    ++number_;
+    return text;
+  } catch (const fsdp::StoreError& error) {
+    failure_ = CheckpointError(error.what(), kChannelLost);
+  } catch (const CheckpointError& error) {
+    failure_ = error;
+  }
+  if (options_.rank == 0) {
+    GiveUp(*failure_);
+  }
+  throw CheckpointError(*failure_);
+}
+
+std::string StoreChannel::AwaitAll() {
+  std::string text = Await(KeyOf("all"), 0);
+  if (text.starts_with(kThere)) {
+    return text.substr(1);
+  }
+  const size_t space = text.find(' ');
+  throw CheckpointError(text.substr(space + 1), std::stoi(text.substr(1, space - 1)));
+}
+
+std::string StoreChannel::Collect(const std::string& mine) {
+  std::vector<std::string> read = std::exchange(unread_, {});
+  std::vector<std::string> texts = {mine};
+  for (int64_t rank = 1; rank < options_.size; ++rank) {
+    read.push_back(KeyOf(std::to_string(rank)));
+    texts.push_back(Await(read.back(), rank));
+  }
+  std::string joined = Joined(texts);
+  unread_ = {KeyOf("all")};
+  options_.store->set(unread_.front(), kThere + joined);
+  Forget(std::move(read));
+  return joined;
+}
+
+std::vector<std::string> StoreChannel::Gather(const std::string& mine) {
+  return Split(Attempt([&] {
+    if (options_.rank == 0) {
+      return Collect(mine);
+    }
+    options_.store->set(KeyOf(std::to_string(options_.rank)), mine);
+    return AwaitAll();
+  }));
 }
 
 std::string StoreChannel::Broadcast(const std::string& mine) {
-  const std::string all = KeyOf("all");
-  std::string text = mine;
-  if (options_.rank != 0) {
-    text = Await(all, 0);
-  } else {
-    try {
-      options_.store->set(all, mine);
-    } catch (const fsdp::StoreError& error) {
-      throw CheckpointError(error.what(), ECONNRESET);
+  return Attempt([&] {
+    if (options_.rank != 0) {
+      return AwaitAll();
     }
-    unread_.push_back(all);
-  }
-  ++number_;
-  return text;
+    unread_.push_back(KeyOf("all"));
+    options_.store->set(unread_.back(), kThere + mine);
+    return mine;
+  });
 }
 
 }  // namespace fsdprun::checkpoint

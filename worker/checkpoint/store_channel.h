@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +27,14 @@ struct StoreChannelOptions {
 
 /// Exchanges over the job's key-value store, so that a thread of its own can do it beside training,
 /// whose communicators it leaves alone. One exchange costs a round trip or two of each rank; rank 0
-/// reads every other rank's text. Errors: CheckpointError naming the rank that was waited for, or
-/// what the store answered; after one, the channel is of no use.
+/// reads every other rank's text. Errors: CheckpointError naming the rank that was waited for
+/// (ETIMEDOUT), or what the store answered (kChannelLost). What fails on rank 0 fails on all, and
+/// the rest of the series at once. Before Restart() there is no series.
 class StoreChannel : public Channel {
  public:
   explicit StoreChannel(StoreChannelOptions options) : options_(std::move(options)) {}
 
+  void Restart() override;
   std::vector<std::string> Gather(const std::string& mine) override;
   std::string Broadcast(const std::string& mine) override;
 
@@ -39,14 +42,24 @@ class StoreChannel : public Channel {
   void Cancel() override { is_cancelled_ = true; }
 
  private:
+  /// Does `exchange`, unless one of the series has failed.
+  std::string Attempt(const std::function<std::string()>& exchange);
   std::string KeyOf(const std::string& part) const;
   std::string Await(const std::string& key, int64_t from_rank);
+  /// On rank 0; returns the texts, joined.
+  std::string Collect(const std::string& mine);
+  /// On the other ranks, of what rank 0 has put there.
+  std::string AwaitAll();
+  /// On rank 0.
+  void GiveUp(const CheckpointError& error);
   void Forget(std::vector<std::string> keys);
 
   const StoreChannelOptions options_;
   std::atomic<bool> is_cancelled_{false};
+  int64_t series_ = 0;
   /// Of the exchange that is next.
   int64_t number_ = 0;
+  std::optional<CheckpointError> failure_;
   /// On rank 0: keys of earlier exchanges that some rank may still read.
   std::vector<std::string> unread_;
 };

@@ -92,6 +92,8 @@ void ParseFlag(Arguments& arguments, CommandLine& line) {
   const bool is_sample = line.command == Command::kSample;
   if (name == "--config") {
     line.config = arguments.Value("a JSON file");
+  } else if (name == "--accelerate-config" && !is_sample) {
+    line.accelerate_config = arguments.Value("a YAML file of accelerate");
   } else if (name == "--set") {
     line.overrides.push_back(arguments.Value("section.key=value"));
   } else if (name == "--print-config" && !is_sample) {
@@ -135,10 +137,12 @@ CommandLine ParseCommandLine(const std::vector<std::string>& given) {
 std::string HelpText() {
   return R"(fsdp-train: trains a transformer, sharded over the ranks of the job (start it with fsdprun or torchrun).
 
-usage: fsdp-train --config FILE [--set section.key=value]... [--print-config]
+usage: fsdp-train --config FILE [--accelerate-config FILE] [--set section.key=value]... [--print-config]
        fsdp-train sample --checkpoint DIR [--config FILE] [--prompt TEXT] [--bytes N] [--temperature T] [--seed S]
 
   --config FILE      JSON file with the keys below
+  --accelerate-config FILE
+                     YAML file of accelerate; --config and --set count before it (docs/ACCELERATE.md)
   --set a.b=value    overrides one key; the value is JSON, else a string (may be repeated)
   --print-config     prints the configuration as resolved and exits
   --help, --version

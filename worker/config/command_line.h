@@ -14,6 +14,7 @@ enum class Command { kTrain, kPrintConfig, kSample, kHelp, kVersion };
 struct CommandLine {
   Command command = Command::kTrain;
   std::string config;
+  std::string accelerate_config;
   std::vector<std::string> overrides;
   SampleRequest sample;
 };

@@ -80,9 +80,15 @@ TrainConfig ParseConfig(const Json& resolved) {
   const Json& precision = resolved.at("precision");
   config.precision = {precision.at("param"), precision.at("reduce"), precision.at("output")};
   const Json& checkpoint = resolved.at("checkpoint");
-  config.checkpoint = {checkpoint.at("dir"),      checkpoint.at("every_steps"),
-                       checkpoint.at("keep"),     checkpoint.at("resume"),
-                       checkpoint.at("takeover"), checkpoint.at("claim_timeout_seconds")};
+  config.checkpoint = {checkpoint.at("dir"),
+                       checkpoint.at("every_steps"),
+                       checkpoint.at("keep"),
+                       checkpoint.at("keep_every"),
+                       checkpoint.at("async"),
+                       checkpoint.at("on_failure"),
+                       checkpoint.at("resume"),
+                       checkpoint.at("takeover"),
+                       checkpoint.at("claim_timeout_seconds")};
   const Json& metrics = resolved.at("metrics");
   config.metrics = {metrics.at("jsonl"), metrics.at("every_steps")};
   return config;

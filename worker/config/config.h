@@ -61,6 +61,9 @@ struct TrainConfig {
     std::string dir;
     int64_t every_steps = 0;
     int64_t keep = 0;
+    int64_t keep_every = 0;
+    bool is_async = false;
+    std::string on_failure;
     std::string resume;
     bool takeover = false;
     double claim_timeout_seconds = 0;

@@ -32,7 +32,6 @@ bool IsClaimTimeout(const Json& value) {
 }
 bool IsFraction(const Json& value) { return value.get<double>() >= 0 && value.get<double>() <= 1; }
 bool IsOne(const Json& value) { return value == 1; }
-bool IsFalse(const Json& value) { return value == false; }
 bool IsNotEmpty(const Json& value) { return !value.empty() && value != ""; }
 bool IsEmptyText(const Json& value) { return value == ""; }
 bool AreBetas(const Json& value) {
@@ -42,6 +41,7 @@ bool AreBetas(const Json& value) {
 }
 bool IsText(const Json& value) { return value == "text"; }
 bool IsOnChange(const Json& value) { return value == "refuse" || value == "warn"; }
+bool IsOnFailure(const Json& value) { return value == "warn" || value == "stop"; }
 bool IsByte(const Json& value) { return value == "byte"; }
 bool IsAdamW(const Json& value) { return value == "adamw"; }
 bool IsScheduleKind(const Json& value) {
@@ -271,9 +271,17 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "newest checkpoints of the run that are kept; 0: all; other runs' and other programs' are "
        "neither counted nor removed",
        IsCount<0>},
-      {"checkpoint.async", kBoolean, "false",
-       "false (checkpoints are written before the next step begins)",
-       "write checkpoints in the background", IsFalse},
+      {"checkpoint.keep_every", kInteger, "0", "an integer >= 0",
+       "checkpoints of steps that this divides are kept for ever, besides those of keep; 0: none",
+       IsCount<0>},
+      {"checkpoint.async", kBoolean, "true", "true or false",
+       "write periodic checkpoints beside the training, which waits for copies in memory only, as "
+       "large as the state; false: the next step waits for the files",
+       nullptr},
+      {"checkpoint.on_failure", kString, "\"warn\"", "\"warn\" or \"stop\"",
+       "what follows a periodic checkpoint that could not be written; warn: training goes on and "
+       "tries again at the next period; stop: it ends. The last one must succeed in any case",
+       IsOnFailure},
       {"checkpoint.resume", kString, "\"auto\"", "\"auto\", \"none\" or a path",
        "auto: newest good checkpoint in dir, if any; none: from the start; a path: that one",
        IsNotEmpty},

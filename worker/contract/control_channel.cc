@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "proto/worker_contract.h"
 
@@ -85,6 +86,7 @@ bool ControlChannel::SendNoCheckpoint(int64_t step, std::string_view error) {
 bool ControlChannel::SendDone() { return SendLine(Dump(Record(contract::kRecordDone))); }
 
 bool ControlChannel::SendLine(const std::string& line) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto send = [this](const std::string& bytes) -> ssize_t {
     const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
@@ -105,7 +107,18 @@ bool ControlChannel::SendLine(const std::string& line) {
   return sent > 0;
 }
 
+bool ControlChannel::TakeSave() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(wants_save_, false);
+}
+
+bool ControlChannel::is_open() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return fd_ >= 0;
+}
+
 std::optional<StopRequest> ControlChannel::PollStop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   char buffer[4096];
   while (fd_ >= 0) {
     const ssize_t got = ::recv(fd_, buffer, sizeof(buffer), MSG_DONTWAIT);

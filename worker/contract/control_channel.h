@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace fsdprun::worker {
 
@@ -18,7 +18,7 @@ struct StopRequest {
 /// proto/worker_contract.h. Never blocks, throws or raises SIGPIPE: a record that cannot be sent at
 /// once is dropped, and after the agent's death every call does nothing. The same holds when
 /// constructed with -1 or with a descriptor that is not a Unix socket, which is left open. Thread:
-/// one at a time. Ownership: closes the descriptor.
+/// any; calls are serialised. Ownership: closes the descriptor.
 class ControlChannel {
  public:
   explicit ControlChannel(int fd);
@@ -40,16 +40,18 @@ class ControlChannel {
   /// and malformed lines are ignored. Cheap enough for every training step: one system call.
   std::optional<StopRequest> PollStop();
   /// Whether a checkpoint was asked for in what PollStop() has read since the last call.
-  bool TakeSave() { return std::exchange(wants_save_, false); }
+  bool TakeSave();
 
   /// False without an agent, or after it has gone.
-  bool is_open() const { return fd_ >= 0; }
+  bool is_open() const;
 
  private:
+  // The rest is guarded by mutex_.
   bool SendLine(const std::string& line);
   void ParseLine(std::string_view line);
   void CloseFd();
 
+  mutable std::mutex mutex_;
   int fd_;
   /// The unsent rest of a partly sent record; must precede the next record.
   std::string unsent_;

@@ -26,8 +26,9 @@ struct RunReportOptions {
 
 // Note [Faults that may pass]
 // A disk that is full now need not be so at the next period. So what cannot be written then is told
-// and left out: metrics on rank 0 alone, a checkpoint on all ranks, which see the same error. Only
-// the last checkpoint must succeed, since nothing comes after it.
+// and left out: metrics on rank 0 alone, a checkpoint on all ranks, which see the same error. Of
+// checkpoints that holds whatever the reason, since somebody may mend it before the next, unless
+// checkpoint.on_failure is stop. Only the last one must succeed, since nothing comes after it.
 
 /// What a run tells of itself: events and progress on the console and to the launcher, records in
 /// the metrics file. Thread: one.

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "formats/models/model_config.h"
 #include "worker/models/layers.h"
-#include "worker/models/model_config.h"
 
 namespace fsdprun::worker {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "worker/models/decoder/decoder_config.h"
+#include "formats/models/decoder/decoder_config.h"
 
 namespace fsdprun::worker {
 

@@ -1,12 +1,15 @@
 #include "worker/run/checkpoint_keeper.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <utility>
 
+#include "worker/checkpoint/channel.h"
 #include "worker/run/failure.h"
 #include "worker/run/refuse_for_good.h"
+#include "worker/run/save_channel.h"
 #include "worker/run/stop_signal.h"
 #include "worker/run/stoppable_file_system.h"
 #include "worker/world/vote.h"
@@ -19,21 +22,34 @@ using Clock = std::chrono::steady_clock;
 // How long a stop waits for a save; see StopSignal. A save ends by itself; the grace may allow
 // minutes.
 constexpr auto kSaveTimeout = std::chrono::minutes(10);
+// How long a rank waits for the end of its part until it asks the others; they may wait for it in a
+// collective meanwhile.
+constexpr std::chrono::milliseconds kAskInterval = std::chrono::seconds(1);
+
+std::string Seconds(Clock::duration time) {
+  return std::to_string(std::chrono::round<std::chrono::seconds>(time).count()) + " s";
+}
 
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(const RunContext& context, checkpoint::Group group,
                                    const RunState& state,
-                                   std::shared_ptr<checkpoint::FileSystem> file_system)
+                                   std::shared_ptr<checkpoint::FileSystem> file_system,
+                                   SavePace pace)
     : context_(context),
       group_(std::move(group)),
       state_(state),
-      file_system_(std::move(file_system)) {
+      file_system_(std::move(file_system)),
+      pace_(pace) {
   if (!file_system_) {
-    file_system_ = std::make_shared<StoppableFileSystem>(
-        [&stop = context_.stop] { return stop.MustGiveUpSave(); });
+    file_system_ =
+        std::make_shared<StoppableFileSystem>([&stop = context_.stop, is_ending = is_ending_] {
+          return *is_ending || stop.MustGiveUpSave();
+        });
   }
 }
+
+CheckpointKeeper::~CheckpointKeeper() { *is_ending_ = true; }
 
 void CheckpointKeeper::Claim(const LaunchIdentity& identity, uint64_t generation,
                              const std::function<std::optional<int64_t>()>& resume) {
@@ -46,7 +62,10 @@ void CheckpointKeeper::Claim(const LaunchIdentity& identity, uint64_t generation
   saved_step_ = resume();
   CheckSavedNames();
   may_be_restarted_ = !identity.launch.job_id.empty();
-  saver_ = std::make_unique<checkpoint::Saver>(OptionsFor(identity, generation));
+  checkpoint::SaverOptions options = OptionsFor(identity, generation);
+  options.background = context_.config.checkpoint.is_async ? MakeSaveChannel(group_) : nullptr;
+  is_async_ = options.background != nullptr;
+  saver_ = std::make_unique<checkpoint::Saver>(options);
   if (checkpoint::CountPublications(dir, group_) != publications) {
     saved_step_ = resume();
     CheckSavedNames();
@@ -59,6 +78,7 @@ checkpoint::SaverOptions CheckpointKeeper::OptionsFor(const LaunchIdentity& iden
   checkpoint::SaverOptions options;
   options.dir = config.dir;
   options.keep = config.keep;
+  options.keep_every = config.keep_every;
   options.group = group_;
   options.file_system = file_system_;
   options.generation = generation;
@@ -84,58 +104,207 @@ void CheckpointKeeper::CheckSavedNames() const {
 
 bool CheckpointKeeper::Save(bool is_last) {
   const int64_t step = state_.step;
-  if (!saver_ || saved_step_ == step || is_given_up_) {
+  const bool is_coming = begun_step_ == step && !is_last;
+  if (!saver_ || is_coming || (!is_saving() && (saved_step_ == step || is_given_up_))) {
     return is_given_up_;
   }
   const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kSaving);
   StopSignal::SetTimeout(kSaveTimeout);
-  const Clock::time_point start = Clock::now();
+  const bool has_waited = is_saving();
+  if (!MakeWay(is_last) || saved_step_ == step || is_given_up_) {
+    return is_given_up_ || IsSomeRankStopping();
+  }
+  CheckFiniteWeights();
+  if (is_async_ && !is_last && step < context_.config.train.steps) {
+    Begin();
+    return has_waited && IsSomeRankStopping();
+  }
+  SaveNow(is_last);
+  return is_given_up_ || IsSomeRankStopping();
+}
+
+void CheckpointKeeper::CheckFiniteWeights() const {
   if (!HasFiniteWeights(state_.model, context_.world)) {
-    throw DivergedError("step " + std::to_string(step) +
+    throw DivergedError("step " + std::to_string(state_.step) +
                         ": its update has made weights infinite or NaN, so no checkpoint of it was "
                         "written. Lower optimizer.lr, and resume from the previous checkpoint");
   }
+}
+
+void CheckpointKeeper::SaveNow(bool is_last) {
+  Tell(state_.step, is_last, /*is_wanted=*/true,
+       [&] { return saver_->Save(state_.step, Capture(state_, context_.config)); });
+}
+
+void CheckpointKeeper::Begin() {
+  const int64_t step = state_.step;
+  pace_.Begin(Clock::now());
+  try {
+    saver_->Begin(step, Capture(state_, context_.config));
+  } catch (const checkpoint::ClaimHeldError&) {
+    throw;
+  } catch (const checkpoint::CheckpointError& error) {
+    TellFailure(step, error, /*is_last=*/false, /*is_wanted=*/true);
+    return;
+  }
+  begun_step_ = step;
+  context_.stop.SetSaving(true);
+  // Who has asked for one meanwhile gets this one: no step was done since.
+  context_.channel.PollStop();
+  context_.channel.TakeSave();
+}
+
+bool CheckpointKeeper::IsWriting() const { return is_saving() && !saver_->HasEnded(); }
+
+void CheckpointKeeper::AwaitCopy() {
+  if (is_saving()) {
+    const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kSaving);
+    saver_->AwaitCopy();
+  }
+}
+
+bool CheckpointKeeper::Finish(bool is_wanted) {
+  const int64_t step = *begun_step_;
+  begun_step_.reset();
+  context_.stop.SetSaving(false);
+  Tell(step, /*is_last=*/false, is_wanted, [&] { return saver_->Finish(); });
+  return is_given_up_;
+}
+
+void CheckpointKeeper::FinishBeforeError() {
+  if (!is_saving()) {
+    return;
+  }
+  StopSignal::SetTimeout(kSaveTimeout);
+  if (!AwaitBegun(/*is_last=*/false)) {
+    WarnIfLate();
+    return;
+  }
+  try {
+    Finish(/*is_wanted=*/true);
+  } catch (const checkpoint::CheckpointError& error) {
+    context_.report.Warn(notice_, state_.step, error.what());
+  }
+}
+
+void CheckpointKeeper::WarnIfLate() {
+  const Clock::time_point now = Clock::now();
+  if (IsWriting() && pace_.MustTell(now)) {
+    FaultNotice once;
+    context_.report.Warn(once, state_.step,
+                         "the checkpoint of step " + std::to_string(*begun_step_) +
+                             " has been in the making for " + Seconds(pace_.Taken(now)) +
+                             "; is the file system of " + context_.config.checkpoint.dir +
+                             " hung? No other is written until it has ended; " + LastSaveText());
+  }
+}
+
+bool CheckpointKeeper::AwaitBegun(bool is_last) {
+  enum { kHasEnded, kIsWriting, kMustGoOn };
+  const std::chrono::milliseconds timeout =
+      std::chrono::seconds(context_.config.parallel.timeout_seconds);
+  const std::chrono::milliseconds interval = std::min(kAskInterval, timeout / 4);
+  const Clock::time_point deadline = pace_.WaitUntil(Clock::now());
+  while (true) {
+    const bool has_ended = saver_->AwaitEnd(Clock::now() + interval);
+    const bool must_go_on = !is_last && Clock::now() >= deadline;
+    const int answer = has_ended ? kHasEnded : must_go_on ? kMustGoOn : kIsWriting;
+    const int highest = Vote(context_.world, answer).Highest();
+    if (highest != kIsWriting) {
+      return highest == kHasEnded;
+    }
+    context_.report.Warn(wait_notice_, state_.step,
+                         "training waits for the checkpoint of step " +
+                             std::to_string(*begun_step_) +
+                             ", which is still being written, before that of step " +
+                             std::to_string(state_.step) + " can begin");
+    WarnIfLate();
+  }
+}
+
+bool CheckpointKeeper::MakeWay(bool is_last) {
+  if (!is_saving()) {
+    return true;
+  }
+  const int64_t begun = *begun_step_;
+  if (AwaitBegun(is_last)) {
+    Finish(/*is_wanted=*/begun == state_.step);
+    return true;
+  }
+  WarnIfLate();
+  const std::string text = "checkpoint of step " + std::to_string(state_.step) +
+                           " failed: that of step " + std::to_string(begun) +
+                           " has been in the making for " + Seconds(pace_.Taken(Clock::now()));
+  TellFailure(state_.step, checkpoint::CheckpointError(text, ETIMEDOUT), is_last,
+              /*is_wanted=*/true);
+  return false;
+}
+
+void CheckpointKeeper::Tell(int64_t step, bool is_last, bool is_wanted,
+                            const std::function<std::string()>& save) {
   std::string path;
   try {
-    path = saver_->Save(step, Capture(state_, context_.config));
+    path = save();
   } catch (const checkpoint::ClaimHeldError&) {
     throw;
   } catch (const checkpoint::CheckpointError& error) {
     if (error.error_number() == ECANCELED) {
-      return GiveUp();
+      GiveUp(step);
+      return;
     }
-    if (!is_last && !checkpoint::MayPass(error.error_number())) {
-      throw;
+    if (error.error_number() == checkpoint::kChannelLost) {
+      SaveBetweenStepsFromNow(error);
     }
-    TellFailure(error, is_last);
-    return IsSomeRankStopping();
+    TellFailure(step, error, is_last, is_wanted);
+    return;
   }
+  TellSaved(step, path, is_wanted);
+}
+
+void CheckpointKeeper::TellSaved(int64_t step, const std::string& path, bool is_wanted) {
   saved_step_ = step;
-  context_.stop.plan().NoteSave(Clock::now() - start);
-  // Who has asked for one meanwhile gets this one: no step was done since.
-  context_.channel.PollStop();
-  context_.channel.TakeSave();
-  context_.channel.SendCheckpoint(step, path);
+  context_.stop.NoteSave(saver_->save_time());
+  if (step == state_.step) {
+    // Who has asked for one meanwhile gets this one: no step was done since.
+    context_.channel.PollStop();
+    context_.channel.TakeSave();
+  }
+  if (is_wanted) {
+    context_.channel.SendCheckpoint(step, path);
+  }
   context_.report.Event("checkpoint " + path);
-  return IsSomeRankStopping();
 }
 
-bool CheckpointKeeper::GiveUp() {
+void CheckpointKeeper::GiveUp(int64_t step) {
   is_given_up_ = true;
-  context_.channel.SendNoCheckpoint(state_.step, "the grace of a stop is over");
-  context_.report.Event("warning: the checkpoint of step " + std::to_string(state_.step) +
+  context_.channel.SendNoCheckpoint(step, "the grace of a stop is over");
+  context_.report.Event("warning: the checkpoint of step " + std::to_string(step) +
                         " was given up, because the grace of the stop is over; " + LastSaveText());
-  return true;
 }
 
-void CheckpointKeeper::TellFailure(const checkpoint::CheckpointError& error, bool is_last) {
+void CheckpointKeeper::TellFailure(int64_t step, const checkpoint::CheckpointError& error,
+                                   bool is_last, bool is_wanted) {
   const std::string text = std::string(error.what()) + "; " + LastSaveText();
   if (is_last) {
     throw checkpoint::CheckpointError("the last " + text, error.error_number());
   }
-  context_.channel.SendNoCheckpoint(state_.step, text);
-  context_.report.Warn(notice_, state_.step,
+  if (is_wanted) {
+    context_.channel.SendNoCheckpoint(step, text);
+  }
+  if (context_.config.checkpoint.on_failure == "stop") {
+    throw checkpoint::CheckpointError(
+        text + "; the training ends, as checkpoint.on_failure is stop", error.error_number());
+  }
+  context_.report.Warn(notice_, step,
                        text + "; training goes on and tries again at the next period");
+}
+
+/// The store at which the ranks met need not live as long as they; they reach each other without.
+void CheckpointKeeper::SaveBetweenStepsFromNow(const checkpoint::CheckpointError& error) {
+  is_async_ = false;
+  context_.report.Event(std::string("warning: checkpoints are written between steps from now on, "
+                                    "because the ranks cannot exchange beside training: ") +
+                        error.what());
 }
 
 bool CheckpointKeeper::IsSomeRankStopping() {

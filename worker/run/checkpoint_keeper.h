@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,17 +13,22 @@
 #include "worker/run/launch.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
+#include "worker/run/save_pace.h"
 
 namespace fsdprun::worker {
 
 /// What a run writes into checkpoint.dir: claims the directory, saves, and decides what becomes of
-/// a save that fails. All calls but IsReplaced are collective. Thread: one.
+/// a save that fails. All calls but IsReplaced, IsWriting, AwaitCopy and WarnIfLate are collective.
+/// Thread: one.
 class CheckpointKeeper {
  public:
   /// `context` and `state`, which is what is saved, outlive this object. `file_system`: all effects
-  /// on disk go through this; unset: the real one. Tests inject faults here.
+  /// on disk go through this; unset: the real one. Tests inject faults here, and other patience.
   CheckpointKeeper(const RunContext& context, checkpoint::Group group, const RunState& state,
-                   std::shared_ptr<checkpoint::FileSystem> file_system = nullptr);
+                   std::shared_ptr<checkpoint::FileSystem> file_system = nullptr,
+                   SavePace pace = SavePace());
+  /// What is still being written is left unfinished.
+  ~CheckpointKeeper();
 
   // Note [Claim last]
   // A start that fails on its model or its configuration must not disturb who uses checkpoint.dir,
@@ -37,13 +43,37 @@ class CheckpointKeeper {
   void Claim(const LaunchIdentity& identity, uint64_t generation,
              const std::function<std::optional<int64_t>()>& resume);
 
-  /// Saves the present step, unless it is saved already. Returns whether some rank was asked to
-  /// stop, the same on all ranks. A save that fails is told and left out, unless it cannot pass or
-  /// `is_last`: Note [Faults that may pass]. Errors: checkpoint::CheckpointError; DivergedError for
-  /// weights that are not finite.
+  // Note [Saves beside steps]
+  // With checkpoint.async a periodic save is begun, and steps follow. The state must not change
+  // before AwaitCopy() has returned, which is the only wait. Ranks end their parts at different
+  // times, so they tell each other with each step whether they are still writing, and Finish()
+  // comes at the same place of the program on all. One save at a time: one that is due while
+  // another is being written waits for that, but not for ever (SavePace), as on a hung file system;
+  // then it is left out. The last save of a run is done between steps.
+
+  /// Saves the present step, unless it is saved already, or begins to. Returns whether some rank
+  /// was asked to stop, the same on all ranks, if it has taken long. A save that fails is told and
+  /// left out, unless `is_last` or checkpoint.on_failure is stop: Note [Faults that may pass].
+  /// Errors: checkpoint::CheckpointError; DivergedError for weights that are not finite.
   bool Save(bool is_last = false);
   /// The same because somebody has asked for it.
   bool SaveOnRequest();
+
+  /// Whether a save was begun and not finished. The same on all ranks.
+  bool is_saving() const { return begun_step_.has_value(); }
+  /// Whether this rank's part of it has not ended.
+  bool IsWriting() const;
+  /// Before the state changes.
+  void AwaitCopy();
+  /// Tells how the save has ended that was begun, which it has on all ranks. `is_wanted`: false if
+  /// somebody has asked for a newer one meanwhile, who is not to take this one for it. Returns
+  /// whether the run must stop, as it was given up. Errors: as Save.
+  bool Finish(bool is_wanted);
+  /// Before an error that all ranks throw alike ends the run: what was begun is good, and is
+  /// finished, if it does not take too long. Errors in that are told.
+  void FinishBeforeError();
+  /// Says it, once, if what was begun is late.
+  void WarnIfLate();
 
   /// Whether another launch has claimed the directory. Of this rank.
   bool IsReplaced() const { return saver_ && saver_->IsReplaced(); }
@@ -54,9 +84,22 @@ class CheckpointKeeper {
  private:
   checkpoint::SaverOptions OptionsFor(const LaunchIdentity& identity, uint64_t generation) const;
   void CheckSavedNames() const;
-  bool GiveUp();
+  void CheckFiniteWeights() const;
+  /// Until what was begun has ended on all ranks, or for so long as SavePace says, unless
+  /// `is_last`. Returns whether it has ended.
+  bool AwaitBegun(bool is_last);
+  /// Of what was begun while another save is due. Returns whether the way is free.
+  bool MakeWay(bool is_last);
+  void Begin();
+  void SaveNow(bool is_last);
+  /// Does `save`, which returns the path, and tells how that has ended.
+  void Tell(int64_t step, bool is_last, bool is_wanted, const std::function<std::string()>& save);
+  void TellSaved(int64_t step, const std::string& path, bool is_wanted);
   /// Tells of a save that failed, if the run goes on without it.
-  void TellFailure(const checkpoint::CheckpointError& error, bool is_last);
+  void TellFailure(int64_t step, const checkpoint::CheckpointError& error, bool is_last,
+                   bool is_wanted);
+  void GiveUp(int64_t step);
+  void SaveBetweenStepsFromNow(const checkpoint::CheckpointError& error);
   bool IsSomeRankStopping();
   std::string LastSaveText() const;
 
@@ -64,13 +107,21 @@ class CheckpointKeeper {
   checkpoint::Group group_;
   const RunState& state_;
   std::shared_ptr<checkpoint::FileSystem> file_system_;
+  /// Also the thread of a save looks at it.
+  const std::shared_ptr<std::atomic<bool>> is_ending_ = std::make_shared<std::atomic<bool>>(false);
+  /// Saves are begun, and not done at once.
+  bool is_async_ = false;
   /// Null without checkpoint.dir.
   std::unique_ptr<checkpoint::Saver> saver_;
   bool may_be_restarted_ = false;
   /// Of the run; also what was loaded.
   std::optional<int64_t> saved_step_;
   bool is_given_up_ = false;
+  /// Of the save that was begun.
+  std::optional<int64_t> begun_step_;
+  SavePace pace_;
   FaultNotice notice_;
+  FaultNotice wait_notice_;
 };
 
 /// Renews the claim that an earlier start of the same launch has on checkpoint.dir; on rank 0, null

@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "formats/json/strict_json.h"
+#include "formats/models/model_config.h"
 #include "worker/config/config.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/token_stream.h"
-#include "worker/models/model_config.h"
 
 namespace fsdprun::worker {
 

@@ -7,6 +7,48 @@
 #include "formats/json/strict_json.h"
 
 namespace fsdprun::worker {
+namespace {
+
+using OptionsOfParameters = std::map<std::string, Json>;
+
+/// Of groups as text, the options of each parameter.
+OptionsOfParameters ByParameter(const std::string& text) {
+  OptionsOfParameters groups;
+  for (Json group : Json::parse(text, nullptr, /*allow_exceptions=*/false)) {
+    if (!group.is_object() || !group.contains("params") || !group.at("params").is_array()) {
+      continue;
+    }
+    const Json names = std::move(group.at("params"));
+    group.erase("params");  // Else each of them would get a copy of all.
+    for (const Json& name : names) {
+      groups[name.is_string() ? name.get<std::string>() : name.dump()] = group;
+    }
+  }
+  return groups;
+}
+
+/// Options of PyTorch's optimizers that decide what they compute, and have one value here.
+constexpr std::pair<const char*, bool> kFixedOptions[] = {
+    {"amsgrad", false}, {"maximize", false}, {"decoupled_weight_decay", true}};
+
+/// Adds a line for each of these options that some parameter in both had another value of.
+void DescribeOtherKind(const OptionsOfParameters& before, const OptionsOfParameters& now,
+                       std::vector<std::string>& changes) {
+  for (const auto& [option, ours] : kFixedOptions) {
+    for (const auto& [name, current] : now) {
+      const auto old = before.find(name);
+      if (old != before.end() && old->second.contains(option) &&
+          old->second.at(option) != Json(ours)) {
+        changes.push_back("the optimizer of " + name + " had " + option + " = " +
+                          Excerpt(old->second.at(option)) +
+                          " at the checkpoint; fsdp-train's has " + (ours ? "true" : "false"));
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<fsdp::AdamW> MakeOptimizer(const fsdp::FSDPModule& root,
                                            const TrainConfig::Optimizer& options) {
@@ -56,22 +98,8 @@ std::string FormatParamGroups(const fsdp::FSDPModule& root, const TrainConfig::O
 
 std::vector<std::string> DescribeChangedGroups(const std::string& stored,
                                                const std::string& current) {
-  const auto by_parameter = [](const std::string& text) {
-    std::map<std::string, Json> groups;
-    for (Json group : Json::parse(text, nullptr, /*allow_exceptions=*/false)) {
-      if (!group.is_object() || !group.contains("params") || !group.at("params").is_array()) {
-        continue;
-      }
-      const Json names = std::move(group.at("params"));
-      group.erase("params");  // Else each of them would get a copy of all.
-      for (const Json& name : names) {
-        groups[name.is_string() ? name.get<std::string>() : name.dump()] = group;
-      }
-    }
-    return groups;
-  };
-  const std::map<std::string, Json> before = by_parameter(stored);
-  const std::map<std::string, Json> now = by_parameter(current);
+  const OptionsOfParameters before = ByParameter(stored);
+  const OptionsOfParameters now = ByParameter(current);
   std::vector<std::string> changes;
   for (const char* key : {"betas", "eps", "weight_decay"}) {
     const auto changed = std::find_if(now.begin(), now.end(), [&](const auto& entry) {
@@ -85,6 +113,7 @@ std::vector<std::string> DescribeChangedGroups(const std::string& stored,
                         Excerpt(changed->second.at(key)) + " now");
     }
   }
+  DescribeOtherKind(before, now, changes);
   return changes;
 }
 

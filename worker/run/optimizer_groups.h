@@ -26,7 +26,8 @@ std::string FormatParamGroups(const fsdp::FSDPModule& root, const TrainConfig::O
                               double lr);
 
 /// One line for each of betas, eps and weight_decay that differs between `stored` and `current` for
-/// some parameter in both. Pure.
+/// some parameter in both, and for each of PyTorch's amsgrad, maximize and decoupled_weight_decay
+/// that `stored` has otherwise than our AdamW. Pure.
 std::vector<std::string> DescribeChangedGroups(const std::string& stored,
                                                const std::string& current);
 

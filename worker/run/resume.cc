@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 
 #include <exception>
+#include <filesystem>
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
@@ -13,11 +14,22 @@
 namespace fsdprun::worker {
 namespace {
 
+// The load verifies what it reads.
+constexpr checkpoint::Verify kVerify = checkpoint::Verify::kStructure;
+
 /// As a ConfigError, because a restart would fail again.
 [[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
                                    const std::exception& error) {
   throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
                     "; choose another checkpoint.dir or set checkpoint.resume");
+}
+
+/// By the names alone, so that all ranks say the same.
+bool IsIn(const std::string& path, const std::string& dir) {
+  const auto normal = [](const std::string& name) {
+    return (std::filesystem::path(name) / "").lexically_normal();
+  };
+  return !dir.empty() && normal(path).parent_path().parent_path() == normal(dir).parent_path();
 }
 
 }  // namespace
@@ -41,9 +53,11 @@ std::optional<int64_t> Resumer::Resume() {
       RefuseCheckpoint(candidate, error);
     }
   };
-  if (checkpoint::LoadChosen(
-          group_, [&] { return FindCandidate(); }, load)) {
-    return loaded_step_;
+  const auto loaded = checkpoint::LoadChosen(
+      group_,
+      [this](const checkpoint::Unloadable& unloadable) { return FindCandidate(unloadable); }, load);
+  if (loaded) {
+    return IsIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_ : std::nullopt;
   }
   if (loaded_step_) {  // the optimizer and the steps are those of what was loaded before
     throw checkpoint::CheckpointError("cannot resume: the checkpoint of step " +
@@ -60,32 +74,34 @@ std::optional<int64_t> Resumer::Resume() {
 // checkpoints, of which the first start finds none, take precedence. If they cannot be read, the
 // job ends: starting over would silently do all its steps again. So it does where a restart cannot
 // tell which checkpoints are its launch's own.
-std::optional<checkpoint::Candidate> Resumer::FindCandidate() const {
+std::optional<checkpoint::Candidate> Resumer::FindCandidate(
+    const checkpoint::Unloadable& unloadable) const {
   const std::string& dir = context_.config.checkpoint.dir;
   const std::string& resume = context_.config.checkpoint.resume;
   if (dir.empty()) {
-    return FindNamed();
+    return FindNamed(unloadable);
   }
   if (identity_.has_lost_track && resume != "auto") {
     throw ConfigError("checkpoint.resume is " + Excerpt(resume) +
                       ", but this is a restart, and its launcher does not let it tell which "
                       "checkpoints this launch has written; set checkpoint.resume to auto");
   }
-  if (auto own = checkpoint::FindOfJob(dir, identity_.launch, group_)) {
+  if (auto own = checkpoint::FindOfJob(dir, identity_.launch, group_, kVerify, unloadable)) {
     return own;
   }
-  return FindNamed();
+  return FindNamed(unloadable);
 }
 
 /// What checkpoint.resume says.
-std::optional<checkpoint::Candidate> Resumer::FindNamed() const {
+std::optional<checkpoint::Candidate> Resumer::FindNamed(
+    const checkpoint::Unloadable& unloadable) const {
   const std::string& dir = context_.config.checkpoint.dir;
   const std::string& resume = context_.config.checkpoint.resume;
   if (resume == "none" || (resume == "auto" && dir.empty())) {
     return std::nullopt;
   }
   try {
-    return checkpoint::FindResume(dir, resume, group_);
+    return checkpoint::FindResume(dir, resume, group_, kVerify, unloadable);
   } catch (const checkpoint::CheckpointError& error) {
     if (resume == "auto" || checkpoint::MayPass(error.error_number())) {
       throw;
@@ -110,9 +126,27 @@ void Resumer::Load(const checkpoint::Candidate& candidate) {
   const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kLoading);
   const at::Tensor steps = CaptureSteps(*state_.optimizer);
   checkpoint::State stored = CheckpointTensors(state_.model, *state_.optimizer, steps);
-  checkpoint::Load(candidate, stored, group_);
-  const TrainingState training = ParseTrainingState(stored.training_state_json);
+  stored.training_state_json.clear();
+  checkpoint::LoadOptions options;
+  options.may_lack_objects = true;
+  checkpoint::Load(candidate, stored, group_, options);
+  RestoreSteps(steps, *state_.optimizer);
+  const bool is_foreign = stored.training_state_json.empty();
+  const TrainingState training =
+      is_foreign ? Derive(steps) : ParseTrainingState(stored.training_state_json);
   state_.run = candidate.run.empty() ? checkpoint::NewRun(group_) : candidate.run;
+  TakeOver(training);
+  TellChanges(training, stored.param_groups_json);
+  state_.cursor = batches_.Normalize(is_foreign ? training.cursor : ResumedCursor(training));
+  context_.report.Event("resuming after step " + std::to_string(state_.step) + " from " +
+                        candidate.path + " (written by " + std::to_string(candidate.world_size) +
+                        " ranks, now " + std::to_string(context_.world.size()) + ")");
+  if (is_foreign) {
+    TellDerived(training);
+  }
+}
+
+void Resumer::TakeOver(const TrainingState& training) {
   state_.step = training.step;
   state_.tokens = training.tokens;
   loaded_step_ = training.step;
@@ -121,13 +155,31 @@ void Resumer::Load(const checkpoint::Candidate& candidate) {
   const int64_t every = context_.config.train.eval_every;
   owes_evaluation_ =
       training.evaluated_step && every > 0 && training.step > 0 && training.step % every == 0;
-  RestoreSteps(steps, *state_.optimizer);
-  TellChanges(training, stored.param_groups_json);
-  RestoreRng(training.rng);
-  state_.cursor = batches_.Normalize(ResumedCursor(training));
-  context_.report.Event("resuming after step " + std::to_string(state_.step) + " from " +
-                        candidate.path + " (written by " + std::to_string(candidate.world_size) +
-                        " ranks, now " + std::to_string(context_.world.size()) + ")");
+  if (!training.rng.empty()) {
+    RestoreRng(training.rng);
+  }
+}
+
+/// Of a checkpoint that says no more of its training than how often the optimizer has updated each
+/// parameter. Those that were not used in every step have fewer.
+TrainingState Resumer::Derive(const at::Tensor& steps) const {
+  const TrainConfig& config = context_.config;
+  return DeriveTrainingState(
+      static_cast<int64_t>(steps.max().item<float>()),
+      {.rounds = config.train.micro_batch_size * config.train.grad_accumulation,
+       .ranks = context_.world.size(),
+       .seq_len = config.data.seq_len},
+      state_.windows);
+}
+
+void Resumer::TellDerived(const TrainingState& training) const {
+  context_.report.Event(
+      "warning: the checkpoint has no train.state, because another program wrote it: the step is "
+      "its optimizer's, and tokens (" +
+      std::to_string(training.tokens) + ") and the position in the data (window " +
+      std::to_string(training.cursor.offset) + " of epoch " +
+      std::to_string(training.cursor.epoch) +
+      ") are as if this configuration had done these steps; the random numbers start anew");
 }
 
 void Resumer::TellChanges(const TrainingState& training,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,21 +26,27 @@ class Resumer {
           const TrainBatches& batches, RunState& state);
 
   /// Loads what checkpoint.resume and the launch's own checkpoints say, or fills new weights.
-  /// Collective; may be called again if there is something newer. Returns the step that was loaded,
-  /// nullopt for a new run. Errors: ConfigError if a restart would fail again, such as for another
-  /// model; checkpoint::CheckpointError.
+  /// Collective; may be called again if there is something newer. Returns the step of what was
+  /// loaded if that is in checkpoint.dir; nullopt for a new run and for one that goes on from
+  /// elsewhere, which has saved nothing there yet. Errors: ConfigError if a restart would fail
+  /// again, such as for another model; checkpoint::CheckpointError.
   std::optional<int64_t> Resume();
 
   /// Whether a stop has interrupted the evaluation that the loaded step asks for.
   bool owes_evaluation() const { return owes_evaluation_; }
 
  private:
-  std::optional<checkpoint::Candidate> FindCandidate() const;
-  std::optional<checkpoint::Candidate> FindNamed() const;
+  std::optional<checkpoint::Candidate> FindCandidate(
+      const checkpoint::Unloadable& unloadable) const;
+  std::optional<checkpoint::Candidate> FindNamed(const checkpoint::Unloadable& unloadable) const;
   void Load(const checkpoint::Candidate& candidate);
+  TrainingState Derive(const at::Tensor& steps) const;
+  /// Of all but the cursor, which depends on the data.
+  void TakeOver(const TrainingState& training);
   void StartAnew();
   /// Errors: ConfigError for another model, unless model.on_change allows it.
   void TellChanges(const TrainingState& training, const std::string& param_groups_json) const;
+  void TellDerived(const TrainingState& training) const;
   DataCursor ResumedCursor(const TrainingState& training) const;
 
   RunContext context_;

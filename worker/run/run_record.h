@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "formats/json/strict_json.h"
-#include "worker/models/model_config.h"
+#include "formats/models/model_config.h"
 
 namespace fsdprun::worker {
 

@@ -45,7 +45,7 @@ void WarnOfAnotherModel(const Json& saved, const ModelConfig& model, bool is_fir
 Json ReadTrainingState(const checkpoint::Candidate& candidate, const checkpoint::Group& group) {
   checkpoint::State state;
   checkpoint::LoadOptions options;
-  options.weights_only = true;
+  options.may_lack_objects = true;
   checkpoint::Load(candidate, state, group, options);
   return ParseStrictJson(state.training_state_json, "training state");
 }
@@ -119,7 +119,7 @@ Sampled LoadModel(const CommandLine& line) {
   sampled.model = ShardModel(plan->config, plan->model, sampled.world);
   checkpoint::State state = WeightTensors(sampled.model);
   checkpoint::LoadOptions options;
-  options.weights_only = true;
+  options.may_lack_objects = true;
   checkpoint::Load(candidate, state, group, options);
   return sampled;
 }

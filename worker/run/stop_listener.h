@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 
 #include "worker/contract/control_channel.h"
 #include "worker/run/stop_plan.h"
@@ -19,7 +21,7 @@ namespace fsdprun::worker {
 enum StopAnswer { kGoOn = 0, kStop = 1, kAbandonStep = 2 };
 
 /// Hears of requests to stop, from signals and the agent, and says what still fits into the grace.
-/// Of this rank only. Thread: one.
+/// Of this rank only. Thread: any; the trainer's and that of a save.
 class StopListener {
  public:
   /// `channel` outlives this object.
@@ -32,12 +34,16 @@ class StopListener {
   bool MustAbandonStep(int64_t done, int64_t forwards, double seconds);
   bool MustGiveUpSave();
 
-  /// What it plans with: the times of steps and saves.
-  StopPlan& plan() { return plan_; }
+  // What it plans with: see StopPlan.
+  void NoteStep(StopPlan::Duration time);
+  void NoteSave(StopPlan::Duration time);
+  void SetSaving(bool is_saving);
+  std::chrono::milliseconds step_timeout();
 
  private:
   ControlChannel& channel_;
-  StopPlan plan_;
+  std::mutex mutex_;
+  StopPlan plan_;  // guarded by mutex_
 };
 
 }  // namespace fsdprun::worker

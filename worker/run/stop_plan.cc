@@ -35,7 +35,8 @@ void StopPlan::Request(Time at, Duration grace) {
 }
 
 bool StopPlan::CanFinishStep(Time now, Duration rest) const {
-  return !deadline_ || now + rest + save_time_ <= *deadline_;
+  const Duration saves = is_saving_ ? 2 * save_time_ : save_time_;
+  return !deadline_ || now + rest + saves <= *deadline_;
 }
 
 bool StopPlan::MustGiveUpSave(Time now) const { return grace_ && now >= *deadline_; }

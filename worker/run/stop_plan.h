@@ -25,11 +25,13 @@ class StopPlan {
   void Request(Time at, Duration grace);
   /// How long a checkpoint took to write; the best guess for the next.
   void NoteSave(Duration time) { save_time_ = time; }
+  /// Whether a checkpoint is being written beside the steps: one more to wait for.
+  void SetSaving(bool is_saving) { is_saving_ = is_saving; }
   /// How long a step took.
   void NoteStep(Duration time) { step_time_ = time; }
 
   bool is_requested() const { return deadline_.has_value(); }
-  /// Whether a step that needs `rest` more, and the checkpoint after it, will be done in time. If
+  /// Whether a step that needs `rest` more, and the checkpoints after it, will be done in time. If
   /// not, only the steps before it can be kept. True without a request.
   bool CanFinishStep(Time now, Duration rest) const;
   /// Whether there is no time left for a checkpoint that is being written. Only if the grace is
@@ -43,6 +45,7 @@ class StopPlan {
   std::optional<Duration> grace_;
   std::optional<Time> deadline_;  // a little before the grace ends
   Duration save_time_{};
+  bool is_saving_ = false;
   std::optional<Duration> step_time_;
 };
 

@@ -10,6 +10,7 @@
 #include "formats/checkpoint/step_list.h"
 #include "fsdp_runtime/vitals/own_vitals.h"
 #include "worker/run/evaluation.h"
+#include "worker/run/failure.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/resume.h"
 #include "worker/run/stop_signal.h"
@@ -91,11 +92,11 @@ void Trainer::MakeState() {
                                 world_.rank(), world_.size(), world_.device});
   state_.windows = batches_->window_count();
   state_.optimizer = MakeOptimizer(state_.model.root, config.optimizer);
-  step_.emplace(Context(), *batches_, state_);
+  checkpoints_.emplace(Context(), checkpoint_group_, state_);
+  step_.emplace(Context(), *batches_, state_, *checkpoints_);
 }
 
 void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
-  checkpoints_.emplace(Context(), checkpoint_group_, state_);
   Resumer resumer(Context(), checkpoint_group_, identity, *batches_, state_);
   checkpoints_->Claim(identity, generation, [&] { return resumer.Resume(); });
   must_evaluate_first_ = resumer.owes_evaluation();
@@ -105,7 +106,7 @@ void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
 
 void Trainer::Run() {
   const TrainConfig::Train& train = inputs_.config.train;
-  StopSignal::SetTimeout(stop_.plan().step_timeout());
+  StopSignal::SetTimeout(stop_.step_timeout());
   StopSignal::Install();
   bool is_stopping = must_evaluate_first_ && Evaluate();
   while (state_.step < train.steps && !is_stopping) {
@@ -124,11 +125,24 @@ void Trainer::Run() {
 
 bool Trainer::StepAndFollow() {
   vitals_.BeginStep(state_.step + 1);
-  const StepOutcome outcome = step_->Do();
+  const StepOutcome outcome = DoStep();
+  const bool is_given_up =
+      outcome.has_saved && checkpoints_->Finish(/*is_wanted=*/!outcome.must_save);
+  checkpoints_->WarnIfLate();
   const auto is_due = [this](int64_t every) { return every > 0 && state_.step % every == 0; };
-  return outcome.is_stopping || (is_due(inputs_.config.train.eval_every) && Evaluate()) ||
+  return is_given_up || outcome.is_stopping ||
+         (is_due(inputs_.config.train.eval_every) && Evaluate()) ||
          (is_due(inputs_.config.checkpoint.every_steps) && checkpoints_->Save()) ||
          (outcome.must_save && checkpoints_->SaveOnRequest());
+}
+
+StepOutcome Trainer::DoStep() {
+  try {
+    return step_->Do();
+  } catch (const DivergedError&) {
+    checkpoints_->FinishBeforeError();
+    throw;
+  }
 }
 
 bool Trainer::Evaluate() {

@@ -50,6 +50,7 @@ class Trainer {
 
   /// Does one step and what is due after it. Returns whether some rank was asked to stop.
   bool StepAndFollow();
+  StepOutcome DoStep();
   /// Unless the present step has been evaluated. Returns the same.
   bool Evaluate();
   RunContext Context() { return {inputs_.config, world_, channel_, vitals_, *report_, stop_}; }
@@ -63,8 +64,8 @@ class Trainer {
   RunState state_;
   checkpoint::Group checkpoint_group_;
   std::optional<TrainBatches> batches_;
-  std::optional<TrainingStep> step_;
   std::optional<CheckpointKeeper> checkpoints_;
+  std::optional<TrainingStep> step_;
   /// A stop has interrupted the evaluation that the checkpoint's step asks for.
   bool must_evaluate_first_ = false;
 };

@@ -1,5 +1,6 @@
 #include "worker/run/training_state.h"
 
+#include "formats/checkpoint/error.h"
 #include "formats/checkpoint/manifest.h"
 #include "formats/json/strict_json.h"
 
@@ -20,6 +21,22 @@ int64_t Count(const Json& document, const char* key) {
 }
 
 }  // namespace
+
+TrainingState DeriveTrainingState(int64_t step, const StepSize& size, int64_t windows) {
+  const int64_t windows_per_step = size.rounds * size.ranks;
+  if (step > kCountMax / windows_per_step / size.seq_len) {
+    throw checkpoint::MismatchError("its optimizer has done " + std::to_string(step) +
+                                    " steps, whose tokens cannot be counted");
+  }
+  const int64_t rounds_of_epoch = (windows + size.ranks - 1) / size.ranks;
+  const int64_t rounds = step * size.rounds;
+  TrainingState state;
+  state.step = step;
+  state.tokens = step * windows_per_step * size.seq_len;
+  state.cursor = {rounds / rounds_of_epoch, rounds % rounds_of_epoch * size.ranks};
+  state.windows = windows;
+  return state;
+}
 
 std::string FormatTrainingState(const TrainingState& state) {
   Json document = {{"format", kFormat},

@@ -19,7 +19,7 @@ struct TrainingState {
   DataCursor cursor;
   /// Windows of the training data when the state was written.
   int64_t windows = 0;
-  /// State of torch's default CPU generator, hexadecimal.
+  /// State of torch's default CPU generator, hexadecimal; empty: unknown.
   std::string rng;
   /// The data that the cursor is a position in; absent in checkpoints of older versions.
   std::optional<DataRecord> data{};
@@ -30,6 +30,18 @@ struct TrainingState {
   /// The same in full, to be built again; absent as above.
   std::optional<RunDescription> description{};
 };
+
+/// What one step takes, by the configuration and the ranks of this start.
+struct StepSize {
+  int64_t rounds = 1;  // samples of each rank
+  int64_t ranks = 1;
+  int64_t seq_len = 1;
+};
+
+/// Of a checkpoint of another program, which has done `step` steps: as if these had been steps of
+/// this size over `windows` windows. Without `rng` and what else such a checkpoint does not say.
+/// Pure. Errors: checkpoint::MismatchError for more steps than can be counted.
+TrainingState DeriveTrainingState(int64_t step, const StepSize& size, int64_t windows);
 
 std::string FormatTrainingState(const TrainingState& state);
 /// Errors: std::runtime_error naming what is missing or impossible.

@@ -48,8 +48,9 @@ void CheckFinite(const StepMetrics& metrics) {
 
 }  // namespace
 
-TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state)
-    : context_(context), batches_(batches), state_(state) {}
+TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
+                           CheckpointKeeper& checkpoints)
+    : context_(context), batches_(batches), state_(state), checkpoints_(checkpoints) {}
 
 int64_t TrainingStep::forwards_per_poll() const {
   const double forwards = static_cast<double>(context_.config.train.grad_accumulation);
@@ -76,17 +77,20 @@ at::Tensor TrainingStep::Backward(int64_t forwards, bool is_last_forward) {
 
 float TrainingStep::Conclude(const at::Tensor& loss, double seconds, StepOutcome& outcome) {
   // One small all-reduce: the mean loss, whether any rank was asked to stop, so that all ranks stop
-  // after the same step, the mean time, so that all ranks ask equally often, and whether rank 0 was
-  // asked for a checkpoint.
+  // after the same step, the mean time, so that all ranks ask equally often, whether rank 0 was
+  // asked for a checkpoint, and whether any rank still writes one.
   const float stop = context_.stop.IsRequested() ? 1.0F : 0.0F;
   const float save = context_.channel.TakeSave() && context_.world.rank() == 0 ? 1.0F : 0.0F;
-  const at::Tensor report = at::stack(
-      {loss, at::full_like(loss, stop), at::full_like(loss, seconds), at::full_like(loss, save)});
+  const float writing = checkpoints_.IsWriting() ? 1.0F : 0.0F;
+  const at::Tensor report =
+      at::stack({loss, at::full_like(loss, stop), at::full_like(loss, seconds),
+                 at::full_like(loss, save), at::full_like(loss, writing)});
   context_.world.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
   const at::Tensor on_host = report.cpu();
   outcome.is_stopping = on_host[1].item<float>() > 0;
   step_seconds_ = on_host[2].item<float>();
   outcome.must_save = on_host[3].item<float>() > 0;
+  outcome.has_saved = checkpoints_.is_saving() && on_host[4].item<float>() == 0;
   return on_host[0].item<float>();
 }
 
@@ -110,7 +114,7 @@ std::optional<float> TrainingStep::ForwardBackward(int64_t forwards, StepOutcome
 
 StepOutcome TrainingStep::Do() {
   // Of the phase before it may be minutes.
-  StopSignal::SetTimeout(context_.stop.plan().step_timeout());
+  StopSignal::SetTimeout(context_.stop.step_timeout());
   const Clock::time_point start = Clock::now();
   const TrainConfig& config = context_.config;
   StepMetrics metrics;
@@ -133,6 +137,7 @@ StepOutcome TrainingStep::Do() {
   metrics.grad_norm =
       fsdp::clip_grad_norm_(state_.model.root, config.train.max_grad_norm).item<float>();
   CheckFinite(metrics);
+  checkpoints_.AwaitCopy();
   state_.optimizer->step();
   state_.optimizer->zero_grad();
   const int64_t tokens = config.train.micro_batch_size * config.train.grad_accumulation *
@@ -142,7 +147,7 @@ StepOutcome TrainingStep::Do() {
   metrics.tokens = state_.tokens;
   metrics.step_seconds = SecondsSince(start);
   metrics.tokens_per_second = static_cast<double>(tokens) / metrics.step_seconds;
-  context_.stop.plan().NoteStep(Clock::now() - start);
+  context_.stop.NoteStep(Clock::now() - start);
   Report(metrics);
   return outcome;
 }

@@ -7,6 +7,7 @@
 
 #include "worker/metrics/metrics.h"
 #include "worker/run/batches.h"
+#include "worker/run/checkpoint_keeper.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
 
@@ -18,13 +19,17 @@ struct StepOutcome {
   bool is_stopping = false;
   /// Rank 0 was asked for a checkpoint.
   bool must_save = false;
+  /// The save that was begun before has ended on all ranks.
+  bool has_saved = false;
 };
 
 /// Does optimizer steps: batches, forwards and backwards, clipping, the update. Thread: one.
 class TrainingStep {
  public:
-  /// All references outlive this object. `state` is what is trained.
-  TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state);
+  /// All references outlive this object. `state` is what is trained, and saved beside that by
+  /// `checkpoints`.
+  TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
+               CheckpointKeeper& checkpoints);
 
   /// One step; collective. A step that does not fit into the grace of a stop is left unfinished,
   /// and leaves no trace: Note [Stopping in the middle]. Errors: DivergedError for a loss or
@@ -48,6 +53,7 @@ class TrainingStep {
   RunContext context_;
   TrainBatches& batches_;
   RunState& state_;
+  CheckpointKeeper& checkpoints_;
   /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
   double step_seconds_ = 0;
 };

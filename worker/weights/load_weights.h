@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/models/model_config.h"
+#include "formats/models/model_config.h"
 
 namespace fsdprun::worker {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "formats/json/strict_json.h"
+#include "formats/models/model_config.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/token_stream.h"
-#include "worker/models/model_config.h"
 
 namespace fsdprun::worker {
 

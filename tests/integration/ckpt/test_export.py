@@ -1,7 +1,9 @@
 """Weights out to Hugging Face and .pt, and in again: transformers, torch and safetensors are the judges."""
 
 import json
+import os
 import selectors
+import shutil
 import signal
 import struct
 import subprocess
@@ -54,6 +56,17 @@ class ExportTest(CkptCase):
                 loaded = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
                 self.assertTrue(torch.equal(logits(loaded), logits(model)))
 
+    def shards(self, folder, state):
+        """What HuggingFaceStorageWriter(save_distributed=True) writes at two ranks."""
+        folder.mkdir(exist_ok=True)
+        for rank in range(2):
+            halves = {name: tensor.chunk(2)[rank].clone() for name, tensor in state.items()}
+            info = {name: {"saved_offsets": [rank * (len(state[name]) // 2)] + [0] * (part.ndim - 1)}
+                    for name, part in halves.items()}
+            save_file(halves, folder / f"shard-{rank + 1:05}-model-00001-of-00001.safetensors",
+                      {"DCP_SHARDING_INFO": json.dumps(info)})
+        return folder
+
     def test_every_layout_gives_the_same_weights(self):
         model, checkpoint, config = self.make()
         state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -61,14 +74,7 @@ class ExportTest(CkptCase):
         model.save_pretrained(folder)
         single = self.dir / "single.safetensors"
         save_file(state, single)
-        sharded = self.dir / "sharded"
-        sharded.mkdir()
-        for rank in range(2):
-            halves = {name: tensor.chunk(2)[rank].clone() for name, tensor in state.items()}
-            info = {name: {"saved_offsets": [rank * (len(state[name]) // 2)] + [0] * (part.ndim - 1)}
-                    for name, part in halves.items()}
-            save_file(halves, sharded / f"shard-{rank + 1:05}-model-00001-of-00001.safetensors",
-                      {"DCP_SHARDING_INFO": json.dumps(info)})
+        sharded = self.shards(self.dir / "sharded", state)
         ours = self.dir / "ours"
         self.ckpt("import", folder, ours)
         optimizer = torch.optim.AdamW(model.parameters())
@@ -137,6 +143,91 @@ class ExportTest(CkptCase):
         checkpoint = self.save("other", {"model": state})
         self.refuse(["lm_head.weight", "tie_word_embeddings"], "export", checkpoint, self.dir / "out", "--config", config)
         self.assertFalse((self.dir / "out").exists())
+
+    def test_weights_of_another_model_are_refused(self):
+        model, checkpoint, config = self.make()
+        state = model.state_dict()
+        layers = self.dir / "layers.json"
+        layers.write_text(json.dumps(model.config.to_dict() | {"num_hidden_layers": 5, "layer_types": None}))
+        vocabulary = self.dir / "vocabulary.json"
+        vocabulary.write_text(json.dumps(model.config.to_dict() | {"vocab_size": 999}))
+        headless = self.save("headless", {"model": {k: v for k, v in state.items() if k != "lm_head.weight"}})
+        titan = self.save("titan", {k.replace("model.", "").replace("embed_tokens", "tok_embeddings"): v for k, v in state.items()})
+        more = self.save("more", {"model": state | {"model.layers.2.mlp.up_proj.weight": torch.ones(2)}})
+        for source, file, words in ((checkpoint, layers, ["model.layers.2.self_attn.q_proj.weight", "more"]),
+                                    (checkpoint, vocabulary, ["model.model.embed_tokens.weight", "[96, 32]", "[999, 32]"]),
+                                    (headless, config, ["it has no lm_head.weight"]),
+                                    (titan, config, ["it has no model.embed_tokens.weight"]),
+                                    (more, config, ["the model has no model.model.layers.2.mlp.up_proj.weight"])):
+            with self.subTest(words):
+                self.refuse([source, file, *words], "export", source, self.dir / "out", "--config", file)
+                self.assertFalse((self.dir / "out").exists())
+
+    def test_a_last_shard_that_is_missing(self):
+        model, _, config = self.make()
+        folder = self.dir / "sharded"
+        self.shards(folder, model.state_dict())
+        self.ckpt("export", folder, self.dir / "all", "--config", config)
+        (folder / "shard-00002-model-00001-of-00001.safetensors").unlink()
+        self.refuse(["model.embed_tokens.weight", "[48, 32]", "[96, 32]"], "export", folder, self.dir / "out", "--config", config)
+        report = self.report("verify", folder)
+        self.assertIsNone(report["intact"])
+        self.assertIn("last rank", report["doubt"])
+        self.assertNotIn("intact", self.ckpt("verify", folder)[0])
+        shutil.copy(config, folder / "config.json")
+        self.assertIn("[48, 32]", self.report("verify", folder, code=1)["damaged"][0]["problem"])
+        self.shards(folder, model.state_dict())
+        self.assertTrue(self.report("verify", folder)["intact"])
+
+    def test_models_that_are_not_known_here_are_not_compared(self):
+        _, checkpoint, config = self.make()
+        written = json.loads(config.read_text())
+        for change in ({"model_type": "other"}, {"architectures": ["LlamaForSequenceClassification"]}, {"hidden_act": "gelu"}):
+            with self.subTest(change):
+                config.write_text(json.dumps(written | change))
+                out = self.dir / f"out-{next(iter(change))}"
+                report = self.report("export", checkpoint, out, "--config", config)
+                self.assertIn(f"{config}: {next(iter(change))}", report["warning"])
+                self.assertEqual(report["tensors"], 21)
+
+    def test_names_without_a_prefix_and_buffers(self):
+        model, _, config = self.make("gpt2")
+        state = model.transformer.state_dict() | {"h.0.attn.bias": torch.ones(1, 1, 8, 8), "h.1.attn.masked_bias": torch.ones(1)}
+        folder = self.dir / "folder"
+        folder.mkdir()
+        save_file(state, folder / "model.safetensors")
+        shutil.copy(config, folder)
+        expected = {f"transformer.{name}": tensor for name, tensor in model.transformer.state_dict().items()}
+        self.ckpt("export", folder, self.dir / "out")
+        self.assert_tensors_equal(load_file(self.dir / "out" / "model.safetensors"), expected)
+        self.ckpt("import", folder, self.dir / "imported")
+        self.assertEqual([tensor["key"] for tensor in self.report("inspect", self.dir / "imported")["tensors"]],
+                         sorted(f"model.{name}" for name in expected))
+
+    def test_a_checkpoint_leads_to_an_absolute_folder_alone(self):
+        model, _, config = self.make()
+        tokenizer = self.dir / "tokenizer"
+        tokenizer.mkdir()
+        (tokenizer / "tokenizer.json").write_text("{}")
+        (tokenizer / "generation_config.json").write_text('{"eos_token_id": [1, 2], "temperature": 0.6}')
+        os.chdir(self.dir)
+        self.addCleanup(os.chdir, "/")
+        for path in ("tokenizer", tokenizer, tokenizer / "config.json"):
+            with self.subTest(path):
+                config_in = {"model_config": model.config.to_dict(), "config": {"model": {"config": str(path)}}}
+                checkpoint = self.save("own", {"model": model.state_dict(), "train": {"state": config_in}})
+                report = self.report("export", checkpoint, self.dir / "out")
+                generation = json.loads((self.dir / "out" / "generation_config.json").read_text())
+                if path == "tokenizer":
+                    self.assertIsNone(report["tokenizer_dir"])
+                    self.assertIn("the checkpoint names tokenizer, seen from where its job ran", report["warning"])
+                    self.assertNotIn("tokenizer.json", report["files"])
+                else:
+                    self.assertEqual(report["tokenizer_dir"], str(tokenizer))
+                    self.assertIn("tokenizer.json", report["files"])
+                    self.assertEqual(generation["eos_token_id"], [1, 2])
+                shutil.rmtree(self.dir / "out")
+                shutil.rmtree(checkpoint)
 
     def test_a_tokenizer_is_carried_along(self):
         _, checkpoint, config = self.make()
@@ -234,6 +325,38 @@ class ImportTest(CkptCase):
         self.ckpt("export", imported, self.dir / "again")
         self.assert_tensors_equal(load_file(self.dir / "again" / "model.safetensors"), load_all(source))
         self.assertTrue(torch.equal(logits(AutoModelForCausalLM.from_pretrained(self.dir / "again")), logits(model)))
+
+    def test_all_of_the_model_comes_along(self):
+        torch.manual_seed(6)
+        model = LlamaForCausalLM(LlamaConfig(**SMALL))
+        model.generation_config.eos_token_id = [1, 2]
+        source = self.dir / "source"
+        model.save_pretrained(source)
+        (source / "tokenizer.json").write_text("{}")
+        for operand in (source, source / "model.safetensors"):
+            with self.subTest(operand.name):
+                imported = self.dir / f"imported-{operand.name}"
+                os.chdir(self.dir)
+                self.addCleanup(os.chdir, "/")
+                self.ckpt("import", operand.relative_to(self.dir), imported)
+                os.chdir("/")
+                self.assertEqual(self.report("inspect", imported)["train_state"]["model_folder"], str(source))
+                out = self.dir / f"out-{operand.name}"
+                report = self.report("export", imported, out)
+                self.assertEqual(report["tokenizer_dir"], str(source))
+                self.assertTrue((out / "tokenizer.json").exists())
+                self.assertEqual(json.loads((out / "generation_config.json").read_text()),
+                                 json.loads((source / "generation_config.json").read_text()))
+                self.assert_tensors_equal(load_file(out / "model.safetensors"), load_all(source))
+
+    def test_another_models_configuration(self):
+        source = self.dir / "source"
+        LlamaForCausalLM(LlamaConfig(**SMALL)).save_pretrained(source)
+        config = json.loads((source / "config.json").read_text())
+        (source / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+        self.refuse(["the model has no model.layers.1.", "config.json"], "import", source, self.dir / "out")
+        (source / "config.json").unlink()
+        self.assertIn("no config.json", self.report("import", source, self.dir / "out")["note"])
 
     def test_every_dtype_and_shape(self):
         from safetensors.torch import save_file

@@ -2,12 +2,15 @@
 
 import json
 import os
+import pathlib
 import pickle
 import shutil
 import struct
+import tempfile
 import zipfile
 
 import torch
+import torch.distributed.checkpoint as dcp
 from ckpt_case import CkptCase
 from safetensors.torch import save, save_file
 from unittest_main import main
@@ -103,6 +106,48 @@ class DcpTest(HostileCase):
         for name in (b"../x_0.disty", b"/etc/passwd0", b"__0/0.distcp"):
             path.write_bytes(good.replace(b"__0_0.distcp", name))
             self.read_all(checkpoint, [path, name.decode()])
+
+
+    def test_tensors_larger_than_their_data(self):
+        """A .metadata of some hundred bytes that would take all memory, or more than 2^63 bytes."""
+        for size, names in ((1 << 56, "w"), (1 << 55, [f"w{i}" for i in range(40)])):
+            checkpoint = self.save("checkpoint", {name: torch.ones(7) for name in names})
+            path = checkpoint / ".metadata"
+            metadata = dcp.FileSystemReader(checkpoint).read_metadata()
+            for entry in metadata.state_dict_metadata.values():
+                entry.size = torch.Size([size])
+                entry.chunks[0].sizes = torch.Size([size])
+            path.write_bytes(pickle.dumps(metadata))
+            rules = self.dir / "map.json"
+            rules.write_text("{}")
+            self.read_all(checkpoint, [path, f"a piece of {names[0]} with {size} elements"])
+            self.refuse([path], "convert", checkpoint, self.dir / "copy", "--map", rules)
+            shutil.rmtree(checkpoint)
+
+    def test_many_tensors_in_one_place_of_a_file_without_blocks(self):
+        if os.access("/dev/shm", os.W_OK):  # Files of 2^60 bytes are possible there.
+            self.dir = pathlib.Path(tempfile.mkdtemp(prefix="fsdprun-ckpt-", dir="/dev/shm"))
+            self.addCleanup(shutil.rmtree, self.dir)
+        checkpoint = self.save("checkpoint", {f"w{i}": torch.ones(7) for i in range(40)})
+        path = checkpoint / ".metadata"
+        metadata = dcp.FileSystemReader(checkpoint).read_metadata()
+        try:
+            os.truncate(checkpoint / "__0_0.distcp", 1 << 60)
+        except OSError:
+            self.skipTest("no file so large can be made here")
+        for place in metadata.storage_data.values():
+            place.offset, place.length = 0, 1 << 60
+        for entry in metadata.state_dict_metadata.values():
+            entry.size = torch.Size([1 << 56])
+            entry.chunks[0].sizes = torch.Size([1 << 56])
+        path.write_bytes(pickle.dumps(metadata))
+        rules = self.dir / "map.json"
+        rules.write_text("{}")
+        for words in (("inspect", checkpoint), ("export", checkpoint, self.dir / "out.pt", "--format=pt"),
+                      ("convert", checkpoint, self.dir / "out", "--map", rules)):
+            self.refuse(["more than 2^63 bytes"], *words)
+        rules.write_text('{"w0": "w", "*": null}')
+        self.refuse([self.dir / "out", "bytes are needed"], "convert", checkpoint, self.dir / "out", "--map", rules)
 
 
 class SafetensorsTest(HostileCase):

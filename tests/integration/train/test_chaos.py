@@ -1,16 +1,19 @@
-"""A training over two launchers into which `fsdprun chaos` injects random faults, pauses included: every loss is that of
-a training that nothing disturbs."""
+"""Trainings that are disturbed: every loss is that of a training that nothing disturbs. `fsdprun chaos` injects random faults, pauses
+included, over two launchers; and ranks are killed while they write a checkpoint beside their steps."""
 
 import json
 import os
+import random
+import signal
 import subprocess
 import time
 
-from events import left_s
-from job_case import BIN
+from events import left_s, wait_for_files
+from job_case import BIN, wait_until
 from train_case import TRAIN, TrainCase
 from unittest_main import main
 
+KILLS = int(os.environ.get("FSDPRUN_KILLS", "4"))
 FAULTS = int(os.environ.get("FSDPRUN_FAULTS", "10"))
 SEED = int(os.environ.get("FSDPRUN_SEED", "20"))
 ENDLESS = 100_000_000  # steps, until the last fault is over
@@ -91,6 +94,68 @@ class ChaosTest(TrainCase):
         self.assertEqual(undisturbed.returncode, 0, self.said(undisturbed)[-20000:])
         self.assertEqual(sorted(disturbed), list(range(1, steps + 1)))
         self.assertEqual(disturbed, self.losses())
+
+
+class KilledSaveTest(TrainCase):
+    """Two ranks save every third step beside the next ones. At random moments of that one or both are killed."""
+
+    # As soon as a directory is there that a save has not finished, up to so long after it.
+    MOMENTS_S = (0.0, 0.001, 0.003, 0.01)
+
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(SEED)
+
+    def unfinished(self):
+        return next(self.checkpoints.glob("step-*.tmp-*"), None) if self.checkpoints.exists() else None
+
+    def kill_in_a_save(self, ranks):
+        """Returns what the save had written."""
+        while True:
+            wait_for_files(self.unfinished, self.checkpoints, "a save")
+            time.sleep(self.random.choice(self.MOMENTS_S) * self.random.random())  # a point of the save that no event tells
+            workers = self.workers()
+            if len(workers) != 2:
+                continue
+            for pid in workers.values():
+                os.kill(pid, signal.SIGSTOP)
+            at = self.unfinished()
+            if at is not None:
+                written = sorted(path.name for path in at.iterdir())
+                for rank in ranks:
+                    os.kill(workers[rank], signal.SIGKILL)
+            for pid in workers.values():
+                os.kill(pid, signal.SIGCONT)
+            if at is not None:
+                return written
+
+    def wait_for_more_steps(self):
+        before = max(self.losses(), default=0)
+        wait_for_files(lambda: max(self.losses(), default=0) > before + 5, self.dir, "steps", writes=True)
+
+    def test_every_loss_is_that_of_an_undisturbed_training(self):
+        self.checkpoints.mkdir()
+        launcher = self.start_training(*self.saving(every=3, keep=2), f"train.steps={ENDLESS}",
+                                       launcher=[f"--max-restarts={KILLS}", "--quarantine-after=0"])
+        for number in range(KILLS):
+            self.wait_for_more_steps()
+            ranks = [[0], [1], [0, 1]][number % 3]
+            print(f"kill {number + 1} of {ranks} after", self.kill_in_a_save(ranks), flush=True)
+            wait_until(lambda: self.said(launcher).count("resuming after step") > number, "the restart")
+        self.wait_for_more_steps()
+        launcher.send_signal(signal.SIGTERM)
+        _, out, err = self.finish(launcher)
+        self.assertEqual(out.count("resuming after step") + out.count("starting at step 0"), KILLS + 1, out[-5000:])
+        self.assertEqual(self.own_lines(out, err), [])
+        last = max(self.losses())
+        self.assertEqual(self.steps_saved()[-1], last)
+        reference = self.dir / "reference.jsonl"
+        self.train_well(f"train.steps={last}", f"metrics.jsonl={reference}")
+        self.assertEqual(self.losses(), self.losses(reference))
+
+    def said(self, launcher):
+        out, _ = self.said_by(launcher)
+        return out
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import torch
@@ -133,7 +134,7 @@ class OthersTest(TrainCase):
 
     def test_refused_at_the_save_if_it_came_later(self):
         # More steps than it takes to make a directory.
-        settings = (*self.saving(every=1000), "train.steps=100000000")
+        settings = (*self.saving(every=1000), "train.steps=100000000", "checkpoint.on_failure=stop")
         launcher = self.start_training(*settings)
         wait_for_files(self.records, self.dir, "the first step", writes=True)
         path = self.others(next(step for step in range(1000, 10**9, 1000) if step > self.records()[-1]["step"] + 1000))
@@ -141,8 +142,25 @@ class OthersTest(TrainCase):
         self.assertNotEqual(rc, 0)
         lines = self.own_lines(out, err)
         self.assertEqual(len(lines), 1, err)
-        for word in (f"checkpoint of step {path.name[5:]} failed", "refused to replace", path, "move it away"):
+        for word in (f"checkpoint of step {path.name[5:]} failed", "refused to replace", path, "move it away",
+                     "checkpoint.on_failure is stop"):
             self.assertIn(str(word), lines[0])
+        self.assert_intact(path)
+
+    def test_told_and_left_out_at_the_save_if_it_came_later(self):
+        launcher = self.start_training(*self.saving(every=50), "train.steps=100000000")
+        wait_for_files(self.records, self.dir, "the first step", writes=True)
+        path = self.others(next(step for step in range(50, 10**9, 50) if step > self.records()[-1]["step"] + 2000))
+        step = int(path.name[5:])
+        wait_for_files(lambda: self.records()[-1]["step"] > step, self.dir, "steps after it", writes=True)
+        wait_for_files(lambda: self.steps_saved()[-1] > step, self.checkpoints, "a later checkpoint")
+        launcher.send_signal(signal.SIGTERM)
+        _, out, err = self.finish(launcher)
+        self.assertEqual(self.own_lines(out, err), [])
+        warnings = [line for line in err.splitlines() if "warning: " in line and "refused to replace" in line]
+        self.assertEqual(len(warnings), 1, err)
+        self.assertIn(f"checkpoint of step {step} failed", warnings[0])
+        self.assertIn("training goes on and tries again at the next period", warnings[0])
         self.assert_intact(path)
 
     def test_others_that_are_not_in_the_way(self):

@@ -77,15 +77,6 @@ class LongPhaseTest(TrainCase):
         self.train_well(f"train.steps={step + 3}", f"metrics.jsonl={reference}")
         self.assertEqual(self.losses(), self.losses(reference))
 
-    def workers(self):
-        """Pids of the processes that train, by rank."""
-        found = {}
-        for pid in self.processes_that_train():
-            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            rank = next((text[5:] for text in variables if text.startswith(b"RANK=")), b"0")
-            found[int(rank)] = pid
-        return found
-
     def evaluations(self):
         return {r["step"]: r["eval_loss"] for r in self.records() if "eval_loss" in r}
 
@@ -124,8 +115,9 @@ class LongPhaseTest(TrainCase):
         self.finish(launcher)
         self.assert_goes_on(4)
 
-    def test_periodic_save_is_finished_and_no_step_follows(self):
-        launcher = self.start_training(*self.saving(every=50), f"train.steps={ENDLESS}")
+    def stop_in_a_save(self, *settings):
+        """The step of a save that is being written when a stop is asked for."""
+        launcher = self.start_training(*self.saving(every=50), f"train.steps={ENDLESS}", *settings)
         wait_for_files(self.losses, self.dir, "the first step", writes=True)
         with open(self.checkpoints / ".lock", "r+b") as lock:
             fcntl.lockf(lock, fcntl.LOCK_EX)  # A save waits with its publication.
@@ -135,7 +127,15 @@ class LongPhaseTest(TrainCase):
             self.wait_until_heard(worker, signal.SIGTERM)
         rc, out, err = self.finish(launcher)
         self.assertEqual((rc, self.own_lines(out, err)), (0, []))
-        self.assert_goes_on(int(saving.name.split(".")[0][5:]))
+        return int(saving.name.split(".")[0][5:])
+
+    def test_periodic_save_is_finished_and_no_step_follows(self):
+        self.assert_goes_on(self.stop_in_a_save("checkpoint.async=false"))
+
+    def test_save_beside_steps_is_finished_and_the_last_step_is_saved_too(self):
+        begun = self.stop_in_a_save()
+        self.assertIn(begun, self.steps_saved())
+        self.assert_goes_on(max(self.losses()))
 
     def wait_until_heard(self, pid, number):
         """Nothing tells of a signal that was handled: its pending bit is looked at again and again."""

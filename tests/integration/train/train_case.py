@@ -86,6 +86,15 @@ class TrainCase(JobCase):
                 return None  # it has ended
         return [pid for pid in processes_with(self.marker) if name(pid) == TRAIN.name]
 
+    def workers(self):
+        """Pids of the processes that train, by rank."""
+        found = {}
+        for pid in self.processes_that_train():
+            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            rank = next((text[5:] for text in variables if text.startswith(b"RANK=")), b"0")
+            found[int(rank)] = pid
+        return found
+
     def saving(self, every=2, keep=0):
         return (f"checkpoint.dir={self.checkpoints}", f"checkpoint.every_steps={every}", f"checkpoint.keep={keep}")
 

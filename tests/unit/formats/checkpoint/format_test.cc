@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "formats/checkpoint/error.h"
+#include "formats/checkpoint/file_system.h"
 #include "formats/checkpoint/manifest.h"
 #include "formats/checkpoint/save_plan.h"
 #include "formats/checkpoint/torch_blob.h"
@@ -39,6 +41,24 @@ std::string TensorBlobOf(const std::vector<int64_t>& sizes, const std::string& d
   const BlobFrame frame =
       FrameTensor(DType::kInt16, sizes, fsdp::archive::update_crc32(0, data.data(), data.size()));
   return frame.prefix + data + frame.suffix;
+}
+
+// The one is computed with the widest instructions of the machine, the other with those of all.
+TEST(StreamHashTest, PiecesHaveTheHashOfTheWhole) {
+  std::mt19937_64 random(7);
+  std::string bytes(100'000, '\0');
+  for (char& byte : bytes) {
+    byte = static_cast<char>(random());
+  }
+  for (const size_t length : {0, 1, 16, 200, 240, 241, 256, 1024, 4097, 100'000}) {
+    StreamHash hash;
+    for (size_t at = 0; at < length;) {
+      const size_t count = std::min<size_t>(length - at, 1 + random() % 3000);
+      hash.Add(bytes.data() + at, count);
+      at += count;
+    }
+    EXPECT_EQ(hash.Digest(), HashBytes(bytes.substr(0, length))) << length;
+  }
 }
 
 TEST(TorchBlobTest, TensorComesBack) {

@@ -2,12 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -29,6 +34,24 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr int64_t kMoreThanAnyDisk = int64_t{1} << 60;
+
+/// The process is killed when it is about to make that system call; of renameat2, one that
+/// exchanges, as files are published with others.
+bool DieBefore(long number) {
+  constexpr uint16_t kLoad = BPF_LD | BPF_W | BPF_ABS;
+  constexpr uint32_t kFlags = offsetof(seccomp_data, args) + 4 * sizeof(uint64_t);
+  const uint32_t bits = number == SYS_renameat2 ? RENAME_EXCHANGE : 0;
+  const uint8_t to_kill = bits == 0 ? 2 : 0;
+  sock_filter program[] = {{kLoad, 0, 0, offsetof(seccomp_data, nr)},
+                           {BPF_JMP | BPF_JEQ | BPF_K, to_kill, 3, static_cast<uint32_t>(number)},
+                           {kLoad, 0, 0, kFlags},
+                           {BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits},
+                           {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
+                           {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+  const sock_fprog filter{.len = 6, .filter = program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
 
 bool NoneIsStale(const std::string& /*name*/) { return false; }
 
@@ -110,6 +133,32 @@ TEST_F(ReplacedFolder, IsKeptWhereItCannotBeRemoved) {
   EXPECT_THAT(message, HasSubstr(names[1]));
   EXPECT_EQ(Content(folder_ / (names[1] + "/stale")), "old");
 }
+
+class KilledReplacement : public ReplacedFolder, public testing::WithParamInterface<long> {};
+
+TEST_P(KilledReplacement, LeavesAWholeFolder) {
+  const long number = GetParam();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (DieBefore(number)) {
+      Replace();
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status)) << number << " was not reached";
+  const bool is_new = Content(folder_ / "out/a") == "new";
+  EXPECT_EQ(is_new, number == SYS_unlink || number == SYS_rmdir);
+  EXPECT_EQ(Content(folder_ / "out/a"), is_new ? "new" : "old");
+  EXPECT_EQ(Content(folder_ / "out/stale"), is_new ? "" : "old");
+  EXPECT_EQ(Content(folder_ / "out/mine"), "old");
+  EXPECT_EQ(Content(folder_ / "out/folder/mine"), "old");
+}
+
+INSTANTIATE_TEST_SUITE_P(BeforeEachCall, KilledReplacement,
+                         testing::Values(SYS_linkat, SYS_chmod, SYS_rename, SYS_renameat2,
+                                         SYS_unlink, SYS_rmdir));
 
 TEST_F(ReplacedFolder, IsReplacedAndOtherFilesStay) {
   Replace();

@@ -27,6 +27,7 @@ TEST(ModelConfigTest, RopeGetsBothSpellings) {
   const Json from_5 = Complete(R"({"model_type": "llama",
       "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500000.0}})");
   for (const Json& config : {from_4, from_5}) {
+    EXPECT_EQ(Complete(config.dump()), config) << "with the order of its keys";
     EXPECT_EQ(config.at("rope_theta"), 500000.0);
     EXPECT_EQ(nlohmann::json(config.at("rope_scaling")),
               nlohmann::json({{"rope_type", "linear"}, {"factor", 2.0}}));

@@ -50,6 +50,16 @@ std::string zip_refusal(const std::string& bytes) {
   return "";
 }
 
+TEST(Crc32Test, IsThatOfZipHoweverTheBytesComeInPieces) {
+  EXPECT_EQ(update_crc32(0, "123456789", 9), 0xcbf43926U);
+  const std::string bytes(100'000, 'x');
+  const uint32_t whole = update_crc32(0, bytes.data(), bytes.size());
+  for (const size_t cut : {size_t{0}, size_t{1}, size_t{63}, size_t{4096}, bytes.size()}) {
+    const uint32_t first = update_crc32(0, bytes.data(), cut);
+    EXPECT_EQ(update_crc32(first, bytes.data() + cut, bytes.size() - cut), whole);
+  }
+}
+
 TEST(ZipArchiveTest, ARecordComesBack) {
   EXPECT_EQ(read_first(archive_of_two()), "content of the first");
 }

@@ -6,9 +6,11 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/base/remove_folder.h"
+#include "tests/unit/launcher/run/machine_tree.h"
 
 namespace fsdprun {
 namespace {
@@ -71,6 +73,19 @@ TEST_F(RunDirsTest, OnlyASpoolMayBeMissing) {
   EXPECT_FALSE(MakeRunDirs(plan, "id", {{"TMPDIR", "/proc/nowhere"}}).ok());
   plan.output.has_directory = false;
   EXPECT_EQ(Make(plan, "/proc/nowhere").spool, "");
+}
+
+TEST(MachineTest, ThreadsOfOneCoreCountOnce) {
+  const MachineTree machine;
+  EXPECT_EQ(CountPhysicalCores(machine.root()), 0) << "not known";
+  const std::string cpus = "sys/devices/system/cpu/";
+  for (const auto& [cpu, siblings] : {std::pair("cpu0", "0,2"), std::pair("cpu2", "0,2")}) {
+    machine.Write(cpus + cpu + "/topology/core_cpus_list", siblings);
+  }
+  // As older kernels have it.
+  machine.Write(cpus + "cpu1/topology/thread_siblings_list", "1");
+  machine.Write(cpus + "cpufreq/policy0", "");
+  EXPECT_EQ(CountPhysicalCores(machine.root()), 2);
 }
 
 }  // namespace

@@ -1,15 +1,19 @@
 // Saves that are made beside the caller.
 
 #include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "formats/checkpoint/commit.h"
+#include "formats/checkpoint/step_list.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 #include "worker/checkpoint/channel.h"
 #include "worker/checkpoint/exchange.h"
@@ -47,7 +51,59 @@ class FullForOne : public FileSystem {
   std::string name_;
 };
 
-/// Runs `body(saver, rank)` on two ranks; `file_system`: of both.
+/// Loses the way to the others once all have told how their files are; on rank 1 for ever.
+class LosesTheWay : public OwnCollectives {
+ public:
+  explicit LosesTheWay(const std::shared_ptr<fsdp::Collectives>& collectives)
+      : OwnCollectives(collectives), loses_(collectives->rank() == 1) {}
+  std::string Broadcast(const std::string& mine) override {
+    std::string text = has_lost_ ? "" : OwnCollectives::Broadcast(mine);
+    if (loses_) {
+      has_lost_ = true;
+      throw CheckpointError("the store is gone", kChannelLost);
+    }
+    return text;
+  }
+
+ private:
+  const bool loses_;
+  bool has_lost_ = false;
+};
+
+/// Holds up the removal of what has this in its name.
+class SlowRemoval : public FileSystem {
+ public:
+  void LetGo() { may_go_.set_value(); }
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.name == "remove" && effect.path.find(".delete-") != std::string::npos) {
+      went_.wait();
+    }
+    return 0;
+  }
+
+ private:
+  std::promise<void> may_go_;
+  const std::shared_future<void> went_ = may_go_.get_future().share();
+};
+
+/// Has so much room, and counts what is done to it.
+class SmallDisk : public FileSystem {
+ public:
+  std::atomic<int64_t> free_bytes{int64_t{1} << 40};
+  std::atomic<int> made{0};
+  std::optional<int64_t> FreeBytes(const std::string& /*path*/) override { return free_bytes; }
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    made += effect.path.find("step-") != std::string::npos && effect.name != "remove";
+    return 0;
+  }
+};
+
+/// Runs `body(saver, rank)` on two ranks; `file_system`: of both. Each saver keeps two.
+template <typename Background = OwnCollectives>
 void OnTwoRanks(const std::string& dir, const std::shared_ptr<FileSystem>& file_system,
                 const std::function<void(Saver&, int64_t)>& body) {
   ThreadRanks background(2);
@@ -58,8 +114,9 @@ void OnTwoRanks(const std::string& dir, const std::shared_ptr<FileSystem>& file_
   ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
     SaverOptions options = OptionsOf(dir, GroupOf(collectives));
     options.file_system = file_system;
+    options.keep = 2;
     options.background =
-        std::make_shared<OwnCollectives>(own[static_cast<size_t>(collectives->rank())]);
+        std::make_shared<Background>(own[static_cast<size_t>(collectives->rank())]);
     Saver saver(options);
     body(saver, collectives->rank());
     saver.Release();
@@ -106,6 +163,72 @@ TEST(BegunSaveTest, FailsOnAllRanksAndCanBeTriedAgain) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 2), 8);
   EXPECT_EQ(failures[0], failures[1]);
   EXPECT_NE(failures[0].find("step 7 failed: rank 1: "), std::string::npos) << failures[0];
+}
+
+TEST(BegunSaveTest, IsPublishedIfRank0SaysSoWhateverAnotherRankHasHeard) {
+  const TemporaryDirectory dir;
+  std::vector<std::string> paths(2);
+  OnTwoRanks<LosesTheWay>(dir.path(), nullptr, [&](Saver& saver, int64_t rank) {
+    saver.Begin(4, StateOf(rank, 2, 4));
+    paths[static_cast<size_t>(rank)] = saver.Finish();
+  });
+  EXPECT_EQ(paths, (std::vector<std::string>{dir / "step-4", dir / "step-4"}));
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 4);
+}
+
+TEST(BegunSaveTest, IsSaidAndFollowedByOthersWhileOldCheckpointsAreBeingRemoved) {
+  const TemporaryDirectory dir;
+  const auto disk = std::make_shared<SlowRemoval>();
+  OnTwoRanks(dir.path(), disk, [&](Saver& saver, int64_t rank) {
+    for (const int64_t step : {1, 2, 3, 4, 5}) {
+      saver.Begin(step, StateOf(rank, 2, step));
+      EXPECT_TRUE(saver.Finish().ends_with("/step-" + std::to_string(step)));
+      EXPECT_GT(saver.save_time().count(), 0);
+    }
+    if (rank == 0) {
+      EXPECT_TRUE(FindSteps(dir.path()).size() == 2) << "what is being removed counts as one";
+      int left = 0;
+      for (const std::string& name : ListDirectory(dir.path())) {
+        left += LeftoverStep(name, "delete-").has_value();
+      }
+      EXPECT_EQ(left, 3);
+      disk->LetGo();
+    }
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              testing::ElementsAre(".claim", ".lock", "latest", "step-4", "step-5"));
+}
+
+TEST(BegunSaveTest, WithoutRoomNothingIsWrittenAndBothNumbersAreSaid) {
+  const TemporaryDirectory dir;
+  const auto disk = std::make_shared<SmallDisk>();
+  std::vector<std::string> failures(2);
+  OnTwoRanks(dir.path(), disk, [&](Saver& saver, int64_t rank) {
+    if (rank == 0) {
+      disk->free_bytes = 300;
+    }
+    for (const bool is_begun : {true, false}) {
+      try {
+        const State state = StateOf(rank, 2, 7);
+        is_begun ? saver.Begin(7, state) : void(saver.Save(7, state));
+        ADD_FAILURE() << "there is no room";
+      } catch (const CheckpointError& error) {
+        EXPECT_EQ(error.error_number(), ENOSPC);
+        failures[static_cast<size_t>(rank)] = error.what();
+      }
+    }
+  });
+  EXPECT_EQ(disk->made, 0);
+  EXPECT_EQ(failures[0], failures[1]);
+  // The values: twice 35 and 5 of float32, 24 of bfloat16, a step; then two small objects.
+  const std::string& said = failures[0];
+  const size_t at = said.find("the disk is full; ");
+  ASSERT_NE(at, std::string::npos) << said;
+  const int64_t needed = std::stoll(said.substr(at + std::string("the disk is full; ").size()));
+  EXPECT_GE(needed, (35 + 35 + 5 + 1) * 4 + 24 * 2);
+  EXPECT_LT(needed, 4096);
+  EXPECT_NE(said.find(" bytes are needed, 300 bytes are free; free space"), std::string::npos)
+      << said;
 }
 
 TEST(BegunSaveTest, OneAtATime) {

@@ -64,6 +64,134 @@ TEST(CheckpointDamageTest, ThousandBitFlipsAreFoundOrHarmless) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 1);
 }
 
+/// As a start does it: what is damaged is found while it is loaded. Returns the step.
+int64_t LoadNewestAndCheck(const std::string& dir, int64_t size,
+                           std::vector<std::string>* warnings = nullptr) {
+  std::atomic<int64_t> step{-1};
+  ThreadRanks(size).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    const Group group = GroupOf(collectives, warnings);
+    State state = StateOf(collectives->rank(), size, -1);
+    const auto loaded = LoadChosen(
+        group,
+        [&](const Unloadable& unloadable) {
+          return FindResume(dir, "auto", group, Verify::kStructure, unloadable);
+        },
+        [&](const Candidate& candidate) { Load(candidate, state, group); });
+    for (size_t i = 0; i < state.tensors.size(); ++i) {
+      const fsdp::LocalShard& slice = state.tensors[i];
+      EXPECT_TRUE(slice.local.equal(PartOf(Whole(i, loaded->step), slice))) << slice.fqn;
+    }
+    EXPECT_EQ(json::parse(state.training_state_json)["step"], loaded->step);
+    step = loaded->step;
+  });
+  return step;
+}
+
+TEST(CheckpointDamageTest, DamageThatALoadFindsIsPassedOverOnAllRanksAlike) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 2, {1, 2, 3});
+  for (const int64_t step : {3, 2}) {
+    const std::string path = dir / ("step-" + std::to_string(step));
+    FlipBit(path + "/__1_0.distcp", 8 * 2000);  // of the second rank's, which others do not read
+    std::vector<std::string> warnings;
+    EXPECT_EQ(LoadNewestAndCheck(dir.path(), 2, &warnings), step - 1);
+    // What was taken at first, and turned out to be damaged too, has been told as well.
+    ASSERT_EQ(warnings.size(), step == 3 ? 1U : 3U);
+    EXPECT_THAT(warnings.back(), HasSubstr("skipped " + path + ": rank 1: "));
+    EXPECT_THAT(warnings.back(), HasSubstr("__1_0.distcp"));
+    EXPECT_THAT(warnings.back(),
+                HasSubstr("taking the older " + (dir / ("step-" + std::to_string(step - 1)))));
+  }
+  FlipBit(dir / "step-1/__0_0.distcp", 8 * 2000);
+  ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    const std::string message = MessageOf<CheckpointError>([&] {
+      State state = StateOf(collectives->rank(), 2, -1);
+      const Group group = GroupOf(collectives);
+      LoadChosen(
+          group,
+          [&](const Unloadable& unloadable) {
+            return FindResume(dir.path(), "auto", group, Verify::kStructure, unloadable);
+          },
+          [&](const Candidate& candidate) { Load(candidate, state, group); });
+    });
+    EXPECT_THAT(message, HasSubstr("none of the 3 checkpoints is valid; the newest: rank 1: "));
+  });
+}
+
+TEST(CheckpointDamageTest, BitFlipsAreFoundOrHarmlessWhileLoading) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 2, {1, 2});
+  std::mt19937_64 random(4);
+  const std::vector<std::string> files = FilesOf(dir / "step-2");
+  int found = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::string& file = files[random() % files.size()];
+    const uint64_t bit = random();
+    FlipBit(file, bit);
+    found += LoadNewestAndCheck(dir.path(), 1 + i % 2) == 1 ? 1 : 0;
+    FlipBit(file, bit);
+  }
+  EXPECT_GT(found, 270);
+  EXPECT_EQ(LoadNewestAndCheck(dir.path(), 2), 2);
+}
+
+/// One tensor, of which a rank has some rows or some columns.
+State LargeState(int64_t rank, int64_t size, bool has_columns) {
+  constexpr int64_t kSide = 400;
+  const int64_t begin = kSide * rank / size;
+  const int64_t count = kSide * (rank + 1) / size - begin;
+  fsdp::LocalShard slice;
+  slice.fqn = "model.large";
+  slice.global_shape = {kSide, kSide};
+  slice.boxes = {has_columns ? fsdp::Box{{0, begin}, {kSide, count}}
+                             : fsdp::Box{{begin, 0}, {count, kSide}}};
+  slice.local = PartOf(at::arange(kSide * kSide, at::kFloat), slice);
+  State state;
+  state.tensors.push_back(std::move(slice));
+  return state;
+}
+
+// Each rank reads less than half of what was written as one piece, so that none of them would hash
+// all of it for its own.
+TEST(CheckpointDamageTest, BlobThatManyRanksReadInPartIsVerifiedByOneOfThem) {
+  const TemporaryDirectory dir;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaveOnce(OptionsOf(dir.path(), GroupOf(collectives)), 1, LargeState(0, 1, false));
+  });
+  for (const bool is_foreign : {false, true}) {
+    for (const int64_t size : {1, 3, 4}) {
+      for (const bool has_columns : {false, true}) {
+        for (const int64_t place : {int64_t{-1}, int64_t{100'000}, int64_t{640'000}}) {
+          const uint64_t bit = 8 * static_cast<uint64_t>(std::max<int64_t>(place, 0));
+          if (place >= 0) {
+            FlipBit(dir / "step-1/__0_0.distcp", bit);
+          }
+          std::atomic<int> failed{0};
+          ThreadRanks(size).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+            const Group group = GroupOf(collectives);
+            State state = LargeState(collectives->rank(), size, has_columns);
+            const at::Tensor expected = state.tensors[0].local.clone();
+            state.tensors[0].local.zero_();
+            try {
+              Load(FindAt(dir / "step-1", group, Verify::kStructure), state, group);
+              EXPECT_TRUE(state.tensors[0].local.equal(expected));
+            } catch (const CheckpointError& error) {
+              EXPECT_THAT(error.what(), HasSubstr("__0_0.distcp"));
+              EXPECT_THAT(error.what(), HasSubstr("model.large"));
+              ++failed;
+            }
+          });
+          EXPECT_EQ(failed, place < 0 ? 0 : size) << is_foreign << size << has_columns << place;
+          if (place >= 0) {
+            FlipBit(dir / "step-1/__0_0.distcp", bit);
+          }
+        }
+      }
+    }
+    std::filesystem::remove(dir / "step-1/fsdprun.json");  // the archive has a checksum of its own
+  }
+}
+
 TEST(CheckpointDamageTest, RankOpensOnlyTheFilesThatItReads) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 2, {1});

@@ -17,6 +17,7 @@
 #include "formats/checkpoint/manifest.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 #include "tests/unit/worker/checkpoint/power_loss_disk.h"
+#include "worker/checkpoint/channel.h"
 
 namespace fsdprun::checkpoint {
 
@@ -217,6 +218,7 @@ class Recorder {
     options_ = OptionsOf(dir, GroupOf(collectives_));
     options_.file_system =
         std::make_shared<RecordingFileSystem>(log, collectives_->rank(), std::move(fate));
+    options_.background = std::make_shared<LoneChannel>();  // Of a world of one only.
   }
 
   void Claim(uint64_t generation, int64_t keep) {
@@ -228,6 +230,18 @@ class Recorder {
 
   void Save(int64_t step) {
     saver_->Save(step, StateOf(collectives_->rank(), collectives_->size(), step));
+    Note(kSaved);
+  }
+
+  /// Changes the state, as the next step of a training would, as soon as it may.
+  void SaveBeside(int64_t step) {
+    State state = StateOf(collectives_->rank(), collectives_->size(), step);
+    saver_->Begin(step, state);
+    saver_->AwaitCopy();
+    for (const fsdp::LocalShard& slice : state.tensors) {
+      slice.local.zero_();
+    }
+    saver_->Finish();
     Note(kSaved);
   }
 

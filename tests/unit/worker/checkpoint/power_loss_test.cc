@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
 #include <regex>
 #include <set>
 
@@ -51,7 +52,7 @@ void ExpectResumes(const Tree& tree, const Summary& promise) {
 
 /// All states that a power cut at any point can leave keep the promises, and a job resumes from
 /// each.
-void ExpectSurvivesAnyPowerCut(const Recording& recording) {
+void ExpectSurvivesAnyPowerCut(const Recording& recording, size_t states_min = 200) {
   Inspector inspector;
   Replay replay(recording, inspector);
   std::set<Tree> resumed;
@@ -66,7 +67,7 @@ void ExpectSurvivesAnyPowerCut(const Recording& recording) {
     ASSERT_EQ(complaint, "") << "power lost after " << point;
     ASSERT_FALSE(testing::Test::HasFailure()) << "power lost after " << point;
   }
-  EXPECT_GT(resumed.size(), 200u) << "power cuts have left nothing unfinished";
+  EXPECT_GT(resumed.size(), states_min) << "power cuts have left nothing unfinished";
 }
 
 TEST(CheckpointPowerLossTest, AnyPowerCutLeavesWhatWasSaved) {
@@ -75,6 +76,29 @@ TEST(CheckpointPowerLossTest, AnyPowerCutLeavesWhatWasSaved) {
 
 TEST(CheckpointPowerLossTest, AnyPowerCutLeavesWhatWasSavedOnAFileSystemWithoutSwap) {
   ExpectSurvivesAnyPowerCut(RecordLife(WithoutSwap));
+}
+
+/// Saves beside the caller; what is no longer kept is removed when all of them are done.
+TEST(CheckpointPowerLossTest, AnyPowerCutLeavesWhatWasSavedBesideTraining) {
+  std::promise<void> are_saved;
+  const std::shared_future<void> saved = are_saved.get_future().share();
+  const auto removes_later = [&](const Record& record) {
+    if (record.name == "remove" && record.path.find(".delete-") != std::string::npos) {
+      saved.wait();
+    }
+    return 0;
+  };
+  const Recording recording = RecordRun(1, removes_later, [&](Recorder& recorder) {
+    recorder.Claim(1, 1);
+    for (const int64_t step : {1, 2, 3}) {
+      recorder.SaveBeside(step);
+    }
+    are_saved.set_value();
+    recorder.SaveBeside(3);
+    recorder.Claim(2, 1);
+    recorder.SaveBeside(2);
+  });
+  ExpectSurvivesAnyPowerCut(recording, 100);
 }
 
 std::string WithoutRandomNames(const std::string& path) {

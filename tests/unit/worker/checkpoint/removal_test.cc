@@ -33,7 +33,7 @@ TEST(CheckpointRemovalTest, NewestThatIsStillThereIsLoadedIfTheChosenOneIsRemove
     State state = StateOf(collectives->rank(), 2, -1);
     std::vector<int64_t> tried;
     const auto loaded = LoadChosen(
-        group, [&] { return FindResume(dir.path(), "auto", group); },
+        group, [&](const Unloadable&) { return FindResume(dir.path(), "auto", group); },
         [&](const Candidate& candidate) {
           tried.push_back(candidate.step);
           if (collectives->rank() == 0 && candidate.step > 1) {
@@ -59,7 +59,8 @@ TEST(CheckpointRemovalTest, LossOfTheOnlyOneIsToldAndNothingIsBegunAnew) {
     State state = StateOf(0, 1, -1);
     EXPECT_THAT(MessageOf<CheckpointError>([&] {
                   LoadChosen(
-                      group, [&] { return FindResume(dir.path(), "auto", group); },
+                      group,
+                      [&](const Unloadable&) { return FindResume(dir.path(), "auto", group); },
                       [&](const Candidate& candidate) {
                         Remove(candidate.path);
                         Load(candidate, state, group);
@@ -67,7 +68,7 @@ TEST(CheckpointRemovalTest, LossOfTheOnlyOneIsToldAndNothingIsBegunAnew) {
                 }),
                 AllOf(HasSubstr(dir / "step-1 was removed while"), HasSubstr("there is no other")));
     EXPECT_FALSE(LoadChosen(
-        group, [] { return std::nullopt; }, [](const Candidate&) { FAIL(); }));
+        group, [](const Unloadable&) { return std::nullopt; }, [](const Candidate&) { FAIL(); }));
   });
 }
 
@@ -81,7 +82,8 @@ TEST(CheckpointRemovalTest, AttemptsAreFewAndOtherErrorsAreNotTriedAgain) {
       candidate.path = path;
       EXPECT_EQ(MessageOf<CheckpointError>([&] {
                   LoadChosen(
-                      GroupOf(collectives), [&] { return std::optional<Candidate>(candidate); },
+                      GroupOf(collectives),
+                      [&](const Unloadable&) { return std::optional<Candidate>(candidate); },
                       [&](const Candidate&) {
                         ++count;
                         throw CheckpointError("spoilt");

@@ -47,6 +47,21 @@ TEST(CheckpointRetentionTest, RetentionCountsAndRemovesOnlyTheRunsOwn) {
                           "step-6", "step-7", "step-8"));
 }
 
+TEST(CheckpointRetentionTest, EveryNthStepStaysBesideTheNewest) {
+  const TemporaryDirectory dir;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    options.keep = 2;
+    options.keep_every = 4;
+    Saver saver(std::move(options));
+    for (const int64_t step : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}) {
+      saver.Save(step, StateOf(0, 1, step));
+    }
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-10", "step-11", "step-4", "step-8"));
+}
+
 TEST(CheckpointRetentionTest, SaverReadsAnEarlierCheckpointsManifestOnce) {
   const TemporaryDirectory dir;
   ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
@@ -140,7 +155,7 @@ TEST(CheckpointRetentionTest, DirectoryOfOthersIsNotReplaced) {
       Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
       EXPECT_EQ(
           MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(collectives->rank(), 2, 2)); }),
-          "checkpoint of step 2 failed: rank 0: " + RefusalOf(others, dir / "step-2"));
+          "checkpoint of step 2 failed: " + RefusalOf(others, dir / "step-2"));
     });
     ExpectOnlyTheStepOfOthers(others, dir);
     SaveSteps(dir.path(), 1, {3}, 1);

@@ -68,6 +68,51 @@ TEST_F(StoreChannelTest, NamesTheRankThatHasNotAnswered) {
   }
 }
 
+TEST_F(StoreChannelTest, WhatFailsOnRank0FailsOnAllAndTheNextSeriesIsAsNew) {
+  std::vector<std::string> failures(2);
+  std::vector<std::thread> ranks;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      // Rank 0 gives up while rank 2 never comes; rank 1 would wait for long.
+      const auto channel = Join(rank, 3, std::chrono::milliseconds(rank == 0 ? 200 : 60'000));
+      channel->Restart();
+      for (int attempt = 0; attempt < 2; ++attempt) {  // the second fails at once
+        try {
+          channel->Gather("mine");
+          ADD_FAILURE() << rank;
+        } catch (const CheckpointError& error) {
+          EXPECT_EQ(error.error_number(), ETIMEDOUT);
+          failures[static_cast<size_t>(rank)] = error.what();
+        }
+      }
+      channel->Restart();
+      EXPECT_EQ(channel->Broadcast(rank == 0 ? "again" : ""), "again");
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  EXPECT_EQ(failures[0].find("rank 2 has not told"), 0U) << failures[0];
+  EXPECT_EQ(failures[1], failures[0]);
+}
+
+TEST_F(StoreChannelTest, StoreThatIsGoneIsALostChannel) {
+  auto server = fsdp::testing::serve_store();
+  StoreChannelOptions options;
+  options.store =
+      std::make_shared<fsdp::StoreClient>("127.0.0.1", server->getPort(), std::chrono::seconds(30));
+  options.prefix = "checkpoint/1";
+  options.size = 2;
+  StoreChannel channel(std::move(options));
+  server.reset();
+  try {
+    channel.Gather("mine");
+    FAIL();
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.error_number(), kChannelLost) << error.what();
+  }
+}
+
 TEST_F(StoreChannelTest, IsCancelledWhileItWaits) {
   const auto channel = Join(1, 2);
   std::thread other([&] {

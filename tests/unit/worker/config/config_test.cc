@@ -54,7 +54,8 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
       {"parallel", {"backend", "strategy", "dp_replicate", "timeout_seconds", "tp"}},
       {"precision", {"param", "reduce", "output"}},
       {"checkpoint",
-       {"dir", "every_steps", "keep", "async", "resume", "takeover", "claim_timeout_seconds"}},
+       {"dir", "every_steps", "keep", "keep_every", "async", "on_failure", "resume", "takeover",
+        "claim_timeout_seconds"}},
       {"metrics", {"jsonl", "tensorboard", "every_steps"}}};
   std::map<std::string, std::set<std::string>> actual;
   for (const ConfigKey& key : ConfigSchema()) {
@@ -131,7 +132,9 @@ std::vector<KeyCase> KeyCases() {
       {"checkpoint.dir", {"", "/x", "5"}, {}},
       {"checkpoint.every_steps", {"0", "3"}, bad_count},
       {"checkpoint.keep", {"0", "1", "3"}, bad_count},
-      {"checkpoint.async", {"false"}, {"true", "0"}},
+      {"checkpoint.keep_every", {"0", "1000"}, bad_count},
+      {"checkpoint.async", {"true", "false"}, bad_flag},
+      {"checkpoint.on_failure", {"warn", "stop"}, {"ignore", ""}},
       {"checkpoint.resume", {"auto", "none", "/some/path"}, {""}},
       {"checkpoint.takeover", {"true", "false"}, bad_flag},
       {"checkpoint.claim_timeout_seconds", {"0.01", "30", "300"}, {"0", "-1", "301", "x"}},
@@ -284,6 +287,9 @@ std::vector<std::string> SettingOfEveryKey() {
           "checkpoint.dir=d",
           "checkpoint.every_steps=11",
           "checkpoint.keep=12",
+          "checkpoint.keep_every=15",
+          "checkpoint.async=false",
+          "checkpoint.on_failure=stop",
           "checkpoint.resume=r",
           "checkpoint.takeover=true",
           "checkpoint.claim_timeout_seconds=12.5",
@@ -301,9 +307,9 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
     EXPECT_EQ(others.erase(setting.substr(0, setting.find('='))), 1u) << setting;
   }
   // They have one possible value each; those of precision are below.
-  EXPECT_THAT(others, ElementsAre("checkpoint.async", "data.format", "data.tokenizer",
-                                  "metrics.tensorboard", "optimizer.name", "parallel.tp",
-                                  "precision.output", "precision.reduce"));
+  EXPECT_THAT(others,
+              ElementsAre("data.format", "data.tokenizer", "metrics.tensorboard", "optimizer.name",
+                          "parallel.tp", "precision.output", "precision.reduce"));
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;
@@ -329,9 +335,11 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(std::tie(parallel.backend, parallel.strategy, parallel.dp_replicate),
             std::tuple("gloo", "shard_grad_op", 2));
   EXPECT_EQ(parallel.timeout_seconds, 14);
-  EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.resume,
-                     checkpoint.takeover, checkpoint.claim_timeout_seconds),
-            std::tuple("d", 11, 12, "r", true, 12.5));
+  EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.keep_every,
+                     checkpoint.is_async, checkpoint.on_failure),
+            std::tuple("d", 11, 12, 15, false, "stop"));
+  EXPECT_EQ(std::tie(checkpoint.resume, checkpoint.takeover, checkpoint.claim_timeout_seconds),
+            std::tuple("r", true, 12.5));
   EXPECT_EQ(std::tie(metrics.jsonl, metrics.every_steps), std::tuple("m", 13));
 }
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "worker/models/decoder/parse_decoder.h"
+#include "formats/models/decoder/parse_decoder.h"
 
 namespace fsdprun::worker {
 namespace {

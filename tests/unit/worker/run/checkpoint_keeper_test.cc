@@ -5,13 +5,17 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/worker/checkpoint/thread_ranks.h"
 #include "tests/unit/worker/run/small_run.h"
+#include "worker/checkpoint/channel.h"
 #include "worker/run/failure.h"
-#include "worker/run/training_state.h"
+#include "worker/run/save_channel.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -35,6 +39,7 @@ class CheckpointKeeperTest : public testing::Test {
     run_.config.checkpoint.dir = directory_.path();
     run_.config.train.steps = 4;
     run_.config.checkpoint.every_steps = 1;
+    run_.config.checkpoint.is_async = false;
     run_.state.run = "this run";
   }
 
@@ -88,11 +93,22 @@ TEST_F(CheckpointKeeperTest, LastSaveMustSucceed) {
   EXPECT_NE(error.find("the newest is of step 1"), std::string::npos) << error;
 }
 
-TEST_F(CheckpointKeeperTest, FaultThatCannotPassEndsTheRun) {
+TEST_F(CheckpointKeeperTest, FaultThatDoesNotPassByItselfIsToldAndTriedAgain) {
+  Claim();
+  disk_->error = EACCES;
+  EXPECT_NE(SaveAfter(1).find("training goes on"), std::string::npos);
+  disk_->error = 0;
+  EXPECT_EQ(SaveAfter(2), "");
+  EXPECT_TRUE(Has(2));
+}
+
+TEST_F(CheckpointKeeperTest, FirstFailureEndsTheRunIfThatIsWhatTheConfigurationSays) {
+  run_.config.checkpoint.on_failure = "stop";
   Claim();
   run_.state.step = 1;
-  disk_->error = EACCES;
-  EXPECT_THROW(keeper_.Save(), checkpoint::CheckpointError);
+  disk_->error = ENOSPC;
+  const std::string error = MessageOf<checkpoint::CheckpointError>([&] { keeper_.Save(); });
+  EXPECT_NE(error.find("checkpoint.on_failure is stop"), std::string::npos) << error;
 }
 
 TEST_F(CheckpointKeeperTest, SaveThatIsGivenUpEndsTheRunAndIsNotTriedAgain) {
@@ -109,9 +125,17 @@ TEST_F(CheckpointKeeperTest, SaveThatIsGivenUpEndsTheRunAndIsNotTriedAgain) {
 TEST_F(CheckpointKeeperTest, WeightsThatAreNotFiniteAreNotSaved) {
   Claim();
   run_.state.step = 1;
-  run_.state.model.root.sharded_parameters().front().local.fill_(std::nan(""));
-  EXPECT_THROW(keeper_.Save(), DivergedError);
-  EXPECT_FALSE(Has(1));
+  const at::Tensor weight = run_.state.model.root.sharded_parameters().front().local;
+  const at::Tensor before = weight.clone();
+  for (const double value : {std::nan(""), double{INFINITY}, -double{INFINITY}}) {
+    weight.copy_(before);
+    weight.view({-1})[1].fill_(value);
+    EXPECT_THROW(keeper_.Save(), DivergedError) << value;
+    EXPECT_FALSE(Has(1));
+  }
+  weight.copy_(before);
+  EXPECT_FALSE(keeper_.Save());
+  EXPECT_TRUE(Has(1));
 }
 
 TEST_F(CheckpointKeeperTest, StepThatIsSavedIsNotWrittenAgain) {
@@ -163,6 +187,224 @@ TEST_F(CheckpointKeeperTest, RequestWithoutADirectoryIsAnswered) {
   EXPECT_FALSE(keeper_.SaveOnRequest());
   EXPECT_NE(testing::internal::GetCapturedStdout().find("checkpoint.dir is not set"),
             std::string::npos);
+}
+
+/// Saves are begun.
+class AsyncKeeperTest : public CheckpointKeeperTest {
+ protected:
+  AsyncKeeperTest() { run_.config.checkpoint.is_async = true; }
+
+  void BeginAfter(int64_t step) {
+    run_.state.step = step;
+    EXPECT_FALSE(keeper_.Save());
+    EXPECT_TRUE(keeper_.is_saving());
+  }
+  /// What it tells on standard error.
+  std::string Finish(bool must_stop = false) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(keeper_.Finish(/*is_wanted=*/true), must_stop);
+    EXPECT_FALSE(keeper_.is_saving());
+    return testing::internal::GetCapturedStderr();
+  }
+};
+
+TEST_F(AsyncKeeperTest, WhatWasBegunIsToldWhenItHasEnded) {
+  Claim();
+  BeginAfter(1);
+  const at::Tensor weight = run_.state.model.root.sharded_parameters().front().local;
+  keeper_.AwaitCopy();
+  weight.fill_(std::nan(""));  // No longer of interest.
+  run_.state.step = 2;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Finish(), "");
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("step-1"), std::string::npos);
+  EXPECT_TRUE(Has(1));
+  EXPECT_FALSE(keeper_.IsWriting());
+  keeper_.AwaitCopy();  // Of nothing.
+}
+
+TEST_F(AsyncKeeperTest, FullDiskIsToldAndTheNextPeriodTriesAgain) {
+  Claim();
+  disk_->error = ENOSPC;
+  BeginAfter(1);
+  run_.state.step = 2;
+  const std::string warning = Finish();
+  for (const char* words : {"warning: ", "step 1 failed", "there is none of this run",
+                            "training goes on and tries again at the next period"}) {
+    EXPECT_NE(warning.find(words), std::string::npos) << words << " in " << warning;
+  }
+  disk_->error = 0;
+  BeginAfter(3);
+  EXPECT_EQ(Finish(), "");
+  EXPECT_TRUE(Has(3));
+}
+
+TEST_F(AsyncKeeperTest, FirstFailureEndsTheRunIfThatIsWhatTheConfigurationSays) {
+  run_.config.checkpoint.on_failure = "stop";
+  Claim();
+  disk_->error = ENOSPC;
+  BeginAfter(1);
+  EXPECT_THROW(keeper_.Finish(/*is_wanted=*/true), checkpoint::CheckpointError);
+}
+
+TEST_F(AsyncKeeperTest, SaveThatIsDueComesAfterTheOneInTheMaking) {
+  Claim();
+  for (const int64_t step : {1, 2, 3}) {
+    BeginAfter(step);
+    EXPECT_FALSE(keeper_.Save());  // It is on its way.
+  }
+  EXPECT_TRUE(Has(1) && Has(2));
+  Finish();
+  EXPECT_TRUE(Has(3));
+}
+
+TEST_F(AsyncKeeperTest, LastSaveIsThereAtOnceAfterTheOneInTheMaking) {
+  Claim();
+  BeginAfter(1);
+  run_.state.step = 2;
+  EXPECT_FALSE(keeper_.Save(/*is_last=*/true));
+  EXPECT_TRUE(Has(1) && Has(2));
+  EXPECT_FALSE(keeper_.is_saving());
+}
+
+TEST_F(AsyncKeeperTest, LastSaveThatWasBegunIsFinishedAndNotDoneTwice) {
+  Claim();
+  BeginAfter(1);
+  disk_->error = 0;
+  EXPECT_FALSE(keeper_.Save(/*is_last=*/true));
+  EXPECT_TRUE(Has(1));
+}
+
+TEST_F(AsyncKeeperTest, SaveOfTheLastStepIsNotBegun) {
+  Claim();
+  run_.state.step = run_.config.train.steps;
+  EXPECT_FALSE(keeper_.Save());
+  EXPECT_FALSE(keeper_.is_saving());
+  EXPECT_TRUE(Has(run_.config.train.steps));
+}
+
+TEST_F(AsyncKeeperTest, SaveThatIsGivenUpEndsTheRunAndIsNotTriedAgain) {
+  Claim();
+  disk_->error = ECANCELED;
+  BeginAfter(1);
+  Finish(/*must_stop=*/true);
+  disk_->error = 0;
+  run_.state.step = 2;
+  EXPECT_TRUE(keeper_.Save(/*is_last=*/true));
+  EXPECT_FALSE(Has(1) || Has(2));
+}
+
+TEST_F(AsyncKeeperTest, WeightsThatAreNotFiniteAreNotBegun) {
+  Claim();
+  BeginAfter(1);
+  keeper_.AwaitCopy();
+  run_.state.step = 2;
+  run_.state.model.root.sharded_parameters().front().local.fill_(std::nan(""));
+  EXPECT_THROW(keeper_.Save(), DivergedError);
+  EXPECT_TRUE(Has(1));
+}
+
+TEST_F(AsyncKeeperTest, WhatWasBegunBeforeAnErrorOfAllRanksIsFinished) {
+  Claim();
+  keeper_.FinishBeforeError();  // Of nothing.
+  BeginAfter(1);
+  keeper_.FinishBeforeError();
+  EXPECT_TRUE(Has(1));
+  run_.config.checkpoint.on_failure = "stop";
+  disk_->error = ENOSPC;
+  BeginAfter(2);
+  testing::internal::CaptureStderr();
+  keeper_.FinishBeforeError();  // The error that ends the run is another.
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("step 2 failed"), std::string::npos);
+}
+
+TEST_F(AsyncKeeperTest, WithoutAWayToExchangeBesideTrainingSavesAreDoneBetweenSteps) {
+  Claim();
+  disk_->error = checkpoint::kChannelLost;
+  BeginAfter(1);
+  testing::internal::CaptureStdout();
+  EXPECT_NE(Finish().find("step 1 failed"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("written between steps from now on"),
+            std::string::npos);
+  disk_->error = 0;
+  run_.state.step = 2;
+  EXPECT_FALSE(keeper_.Save());
+  EXPECT_FALSE(keeper_.is_saving());
+  EXPECT_TRUE(Has(2));
+}
+
+/// Holds up the first file of a rank until it is let go.
+class HeldDisk : public checkpoint::FileSystem {
+ public:
+  void LetGo() { may_go_.set_value(); }
+
+ protected:
+  int Intercept(const checkpoint::Effect& effect) override {
+    if (effect.name == "reserve") {
+      goes_.wait();
+    }
+    return 0;
+  }
+
+ private:
+  std::promise<void> may_go_;
+  const std::shared_future<void> goes_ = may_go_.get_future().share();
+};
+
+TEST_F(AsyncKeeperTest, HungSaveIsToldOnceAndTrainingGoesOnWithoutTheNext) {
+  const auto disk = std::make_shared<HeldDisk>();
+  const SavePace impatient(/*late_min=*/std::chrono::seconds(0),
+                           /*wait_max=*/std::chrono::seconds(0));
+  CheckpointKeeper keeper(run_.context(), run_.group(), run_.state, disk, impatient);
+  keeper.Claim({}, 1, [] { return std::nullopt; });
+  testing::internal::CaptureStderr();
+  for (run_.state.step = 1; run_.state.step < 4; ++run_.state.step) {
+    EXPECT_FALSE(keeper.Save());
+    EXPECT_TRUE(keeper.IsWriting());
+    keeper.WarnIfLate();
+  }
+  std::string said = testing::internal::GetCapturedStderr();
+  size_t count = 0;
+  for (size_t at = 0; (at = said.find("has been in the making for 0 s; is the file system", at)) !=
+                      std::string::npos;
+       ++at) {
+    ++count;
+  }
+  EXPECT_EQ(count, 1u) << said;
+  EXPECT_NE(said.find("checkpoint of step 2 failed: that of step 1 has been in the making"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("tries again at the next period"), std::string::npos) << said;
+  disk->LetGo();
+  EXPECT_FALSE(keeper.Save(/*is_last=*/true));  // In any case after that which was begun.
+  EXPECT_TRUE(Has(1) && Has(4));
+  EXPECT_FALSE(Has(2) || Has(3));
+}
+
+TEST(SaveChannelTest, WorldOfOneNeedsNoStore) {
+  const SmallRun run;
+  const auto channel = MakeSaveChannel(run.group());
+  EXPECT_EQ(channel->Gather("mine"), std::vector<std::string>{"mine"});
+  EXPECT_EQ(channel->Broadcast("mine"), "mine");
+}
+
+TEST(SaveChannelTest, StoreThatNobodyServesIsToldAndThereIsNoChannel) {
+  for (const auto& [name, value] :
+       {std::pair("WORLD_SIZE", "2"), std::pair("RANK", "1"), std::pair("MASTER_ADDR", "127.0.0.1"),
+        std::pair("MASTER_PORT", "1")}) {
+    setenv(name, value, 1);
+  }
+  std::string warning;
+  checkpoint::ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& ranks) {
+    checkpoint::Group group;
+    group.collectives = ranks;
+    group.warn = [&](const std::string& text) { warning = text; };  // On rank 0 only.
+    EXPECT_EQ(MakeSaveChannel(group, std::chrono::milliseconds(50)), nullptr);
+  });
+  EXPECT_NE(warning.find("written between steps"), std::string::npos) << warning;
+  for (const char* name : {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+    unsetenv(name);
+  }
 }
 
 }  // namespace

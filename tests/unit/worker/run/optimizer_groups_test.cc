@@ -66,5 +66,21 @@ TEST(OptimizerGroupsTest, ChangedOptionsOfTheOptimizerAreNamed) {
   EXPECT_TRUE(DescribeChangedGroups("null", now).empty());
 }
 
+TEST(OptimizerGroupsTest, OptionsThatOnlyPythonHasAreNamedIfTheyComputeSomethingElse) {
+  const std::string now = R"([{"betas":[0.9,0.99],"params":["a","b"]}])";
+  EXPECT_TRUE(
+      DescribeChangedGroups(
+          R"([{"amsgrad":false,"maximize":false,"decoupled_weight_decay":true,"foreach":null,
+                       "params":["a","b"]}])",
+          now)
+          .empty());
+  EXPECT_EQ(DescribeChangedGroups(
+                R"([{"amsgrad":false,"params":["a"]},{"amsgrad":true,"params":["b"]},
+                    {"maximize":true,"decoupled_weight_decay":false,"params":["c"]}])",
+                now),
+            std::vector<std::string>{
+                "the optimizer of b had amsgrad = true at the checkpoint; fsdp-train's has false"});
+}
+
 }  // namespace
 }  // namespace fsdprun::worker

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/models/decoder/parse_decoder.h"
 #include "worker/config/config_schema.h"
-#include "worker/models/decoder/parse_decoder.h"
 #include "worker/run/training_state.h"
 
 namespace fsdprun::worker {

@@ -5,12 +5,12 @@
 #include <chrono>
 #include <memory>
 
+#include "formats/models/decoder/parse_decoder.h"
 #include "worker/config/config.h"
 #include "worker/config/config_schema.h"
 #include "worker/contract/control_channel.h"
 #include "worker/metrics/run_report.h"
 #include "worker/metrics/vitals.h"
-#include "worker/models/decoder/parse_decoder.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"

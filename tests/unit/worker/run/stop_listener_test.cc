@@ -4,8 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
 
 namespace fsdprun::worker {
 namespace {
@@ -42,8 +44,14 @@ TEST_F(StopListenerTest, StepThatDoesNotFitIntoTheGraceIsAbandoned) {
   EXPECT_FALSE(stop.MustAbandonStep(1, 10, /*seconds=*/1));
   EXPECT_TRUE(stop.MustAbandonStep(1, 10, /*seconds=*/7));
   // And the checkpoint after it.
-  stop.plan().NoteSave(std::chrono::seconds(55));
+  stop.NoteSave(std::chrono::seconds(55));
   EXPECT_TRUE(stop.MustAbandonStep(1, 10, /*seconds=*/1));
+  stop.NoteSave(std::chrono::seconds(25));
+  EXPECT_FALSE(stop.MustAbandonStep(1, 10, /*seconds=*/2));
+  stop.SetSaving(true);  // And the one that is being written.
+  EXPECT_TRUE(stop.MustAbandonStep(1, 10, /*seconds=*/2));
+  stop.SetSaving(false);
+  EXPECT_FALSE(stop.MustAbandonStep(1, 10, /*seconds=*/2));
   EXPECT_FALSE(stop.MustGiveUpSave());
 }
 
@@ -55,6 +63,30 @@ TEST_F(StopListenerTest, SaveIsGivenUpWhenTheGraceIsOver) {
   while (!stop.MustGiveUpSave() && std::chrono::steady_clock::now() < end) {
   }
   EXPECT_TRUE(stop.MustGiveUpSave());
+}
+
+/// As while a checkpoint is written beside the training; ThreadSanitizer looks on.
+TEST_F(StopListenerTest, IsAskedByTwoThreads) {
+  ControlChannel channel(ends_[1]);
+  StopListener stop(channel);
+  std::atomic<bool> has_given_up{false};
+  std::thread saving([&] {
+    while (!stop.MustGiveUpSave()) {
+    }
+    has_given_up = true;
+  });
+  for (int i = 0; i < 100; ++i) {
+    stop.NoteStep(std::chrono::milliseconds(1));
+    channel.SendProgress(i, 100, "");
+    channel.TakeSave();
+    stop.IsRequested();
+  }
+  RequestStop(1);
+  saving.join();
+  EXPECT_TRUE(has_given_up);
+  EXPECT_TRUE(stop.IsRequested());
+  char sent[8192];
+  EXPECT_GT(recv(ends_[0], sent, sizeof sent, MSG_DONTWAIT), 0);
 }
 
 }  // namespace

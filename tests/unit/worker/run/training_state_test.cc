@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "formats/checkpoint/error.h"
+
 namespace fsdprun::worker {
 namespace {
 
@@ -87,6 +89,31 @@ TEST(TrainingStateTest, CountsThatWouldOverflowAreRefused) {
     EXPECT_EQ(Refusal(With(name, std::numeric_limits<int64_t>::max())), refusal);
     EXPECT_EQ(Refusal(With(name, std::numeric_limits<uint64_t>::max())), refusal);
   }
+}
+
+// The same as what a run of this size has come to.
+TEST(TrainingStateTest, PositionOfAnotherProgramsStepsIsThatOfAsManyOfOurs) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const int64_t windows : {1, 5, 6, 100}) {
+      const SampleOrder order(windows, ranks);
+      DataCursor cursor;
+      for (int64_t step = 0; step <= 9; ++step) {
+        const TrainingState derived = DeriveTrainingState(step, {2, ranks, 16}, windows);
+        EXPECT_EQ(derived.cursor, cursor) << step << " " << ranks << " " << windows;
+        EXPECT_EQ(derived.step, step);
+        EXPECT_EQ(derived.tokens, step * 2 * ranks * 16);
+        EXPECT_EQ(derived.windows, windows);
+        EXPECT_TRUE(derived.rng.empty());
+        cursor = order.NextRound(order.NextRound(cursor));
+      }
+    }
+  }
+}
+
+TEST(TrainingStateTest, StepsOfAnotherProgramThatCannotBeCountedAreRefused) {
+  const int64_t most = int64_t{1} << 43;
+  EXPECT_EQ(DeriveTrainingState(most, {2, 2, 256}, 7).tokens, int64_t{1} << 53);
+  EXPECT_THROW(DeriveTrainingState(most + 1, {2, 2, 256}, 7), checkpoint::MismatchError);
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "formats/models/decoder/parse_decoder.h"
 #include "tests/unit/base/remove_folder.h"
 #include "worker/config/config_schema.h"
-#include "worker/models/decoder/parse_decoder.h"
 
 namespace fsdprun::worker {
 namespace {

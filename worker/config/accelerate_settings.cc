@@ -1,0 +1,185 @@
+#include "worker/config/accelerate_settings.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include "worker/config/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr char kFsdp[] = "fsdp_config.fsdp_";
+constexpr char kParallelism[] = "parallelism_config.parallelism_config_";
+
+/// Which fsdprun's --accelerate-config takes.
+constexpr std::string_view kOfLauncher[] = {
+    "num_processes", "num_machines",      "machine_rank", "main_process_ip",    "rdzv_backend",
+    "same_network",  "main_process_port", "gpu_ids",      "compute_environment"};
+
+/// Which are settings here, or were refused.
+constexpr std::string_view kHonoured[] = {"distributed_type",
+                                          "mixed_precision",
+                                          "use_cpu",
+                                          "fsdp_config.fsdp_version",
+                                          "fsdp_config.fsdp_reshard_after_forward",
+                                          "fsdp_config.fsdp_sharding_strategy",
+                                          "fsdp_config.fsdp_offload_params",
+                                          "fsdp_config.fsdp_activation_checkpointing",
+                                          "fsdp_config.fsdp_activation_checkpointing_offload",
+                                          "parallelism_config.parallelism_config_dp_replicate_size",
+                                          "parallelism_config.parallelism_config_tp_size",
+                                          "parallelism_config.parallelism_config_cp_size",
+                                          "parallelism_config.parallelism_config_sp_size"};
+
+template <size_t kCount>
+bool IsAmong(std::string_view name, const std::string_view (&names)[kCount]) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+void RefuseIfOn(const AccelerateConfig& config, const std::string& name, const std::string& why) {
+  if (config.Flag(name, false)) {
+    config.Refuse(name, "false: " + why);
+  }
+}
+
+void RefuseWhatIsMissing(const AccelerateConfig& config) {
+  if (const std::string type = config.Word("distributed_type", "");
+      type != "FSDP" && type != "NO") {
+    config.Refuse("distributed_type",
+                  "FSDP: fsdp-train shards what it trains (or NO, for one process)");
+  }
+  if (config.Word("mixed_precision", "NO") == "FP16") {
+    config.Refuse("mixed_precision", "no or bf16: fsdp-train has no float16");
+  }
+  RefuseIfOn(config, std::string(kFsdp) + "offload_params",
+             "fsdp-train keeps its shards where it computes");
+  RefuseIfOn(config, std::string(kFsdp) + "activation_checkpointing_offload",
+             "fsdp-train recomputes activations and moves none");
+  const std::string ignored = std::string(kFsdp) + "ignored_modules";
+  if (config.Find(ignored) != nullptr) {
+    config.Refuse(ignored, "no such key: fsdp-train shards all parameters");
+  }
+  for (const char* size : {"tp_size", "cp_size", "sp_size"}) {
+    const std::string name = std::string(kParallelism) + size;
+    if (config.Number(name).value_or(1) > 1) {
+      config.Refuse(name, "1: fsdp-train divides neither matrices nor sequences");
+    }
+  }
+}
+
+/// Of fsdp_version 1: the key that names the strategy; empty: neither does.
+std::string StrategyKey(const AccelerateConfig& config) {
+  const std::string strategy = std::string(kFsdp) + "sharding_strategy";
+  const std::string reshard = std::string(kFsdp) + "reshard_after_forward";
+  if (config.Find(strategy) != nullptr) {
+    return strategy;
+  }
+  const AccelerateSetting* setting = config.Find(reshard);
+  if (setting != nullptr && setting->is_bool) {
+    config.Refuse(reshard,
+                  "a strategy such as FULL_SHARD, as fsdp_version is 1; true and false are those "
+                  "of fsdp_version: 2");
+  }
+  return setting != nullptr ? reshard : "";
+}
+
+void SetStrategyOfVersion1(const AccelerateConfig& config, Json& parallel) {
+  const std::string key = StrategyKey(config);
+  const std::string strategy = key.empty() ? "FULL_SHARD" : config.Word(key, "");
+  if (strategy == "NO_SHARD" || strategy == "3") {
+    config.Refuse(key, "a strategy that shards: fsdp-train has none without");
+  }
+  const bool is_hybrid = strategy.starts_with("HYBRID") || strategy == "4" || strategy == "5";
+  const bool keeps = strategy == "SHARD_GRAD_OP" || strategy == "2" ||
+                     strategy == "HYBRID_SHARD_ZERO2" || strategy == "5";
+  parallel["strategy"] = keeps ? "shard_grad_op" : "full_shard";
+  if (is_hybrid) {
+    // Sharded within a machine, copied between them.
+    parallel["dp_replicate"] = config.Number("num_machines").value_or(1);
+  }
+}
+
+void SetStrategy(const AccelerateConfig& config, Json& parallel) {
+  const std::string reshard = std::string(kFsdp) + "reshard_after_forward";
+  if (config.Text(std::string(kFsdp) + "version", "1") == "1") {
+    SetStrategyOfVersion1(config, parallel);
+  } else {
+    if (config.Find(reshard) != nullptr && !config.Find(reshard)->is_bool) {
+      config.Refuse(reshard, "true or false, as fsdp_version is 2");
+    }
+    parallel["strategy"] = config.Flag(reshard, true) ? "full_shard" : "shard_grad_op";
+  }
+  if (const auto copies = config.Number(std::string(kParallelism) + "dp_replicate_size")) {
+    parallel["dp_replicate"] = *copies;
+  }
+}
+
+Json SettingsIn(const AccelerateConfig& config) {
+  Json settings = Json::object();
+  if (config.Find("mixed_precision") != nullptr) {
+    // accelerate, too, gives outputs back in float32.
+    const char* dtype = config.Word("mixed_precision", "") == "BF16" ? "bfloat16" : "float32";
+    settings["precision"] = {{"param", dtype}, {"reduce", dtype}, {"output", "float32"}};
+  }
+  Json parallel = Json::object();
+  if (config.Word("distributed_type", "") == "FSDP") {
+    SetStrategy(config, parallel);
+    const std::string name = std::string(kFsdp) + "activation_checkpointing";
+    if (config.Find(name) != nullptr) {
+      settings["train"] = {{"activation_checkpointing", config.Flag(name, false)}};
+    }
+  }
+  if (config.Flag("use_cpu", false)) {
+    parallel["backend"] = config.Number("num_machines").value_or(1) > 1 ? "gloo" : "shm";
+  }
+  if (!parallel.empty()) {
+    settings["parallel"] = std::move(parallel);
+  }
+  return settings;
+}
+
+/// Every key that is not a setting, once.
+std::vector<std::string> NotesOn(const AccelerateConfig& config) {
+  std::string of_launcher;
+  std::string without_meaning;
+  for (const auto& [name, setting] : config.settings()) {
+    if (!IsAmong(name, kHonoured)) {
+      std::string& list = IsAmong(name, kOfLauncher) ? of_launcher : without_meaning;
+      list += (list.empty() ? "" : ", ") + name;
+    }
+  }
+  std::vector<std::string> notes = config.warnings();
+  if (!of_launcher.empty()) {
+    notes.push_back(config.source() +
+                    ": for the launcher (fsdprun --accelerate-config): " + of_launcher);
+  }
+  if (!without_meaning.empty()) {
+    notes.push_back(config.source() + ": has no meaning here: " + without_meaning);
+  }
+  return notes;
+}
+
+}  // namespace
+
+AccelerateSettings SettingsOfAccelerate(const AccelerateConfig& config) {
+  RefuseWhatIsMissing(config);
+  return {SettingsIn(config), NotesOn(config)};
+}
+
+Json ResolveConfigOver(const Json& settings, const std::string& source, const std::string& path,
+                       const std::vector<std::string>& overrides) {
+  Json config = DefaultConfig();
+  MergeConfig(config, settings, source);
+  if (!path.empty()) {
+    MergeConfig(config, ReadStrictJsonFile(path), path);
+  }
+  for (const std::string& assignment : overrides) {
+    ApplyOverride(config, assignment);
+  }
+  ValidateConfig(config);
+  return config;
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/accelerate/accelerate_config.h"
+#include "formats/json/strict_json.h"
+
+namespace fsdprun::worker {
+
+/// What of a configuration of accelerate concerns fsdp-train.
+struct AccelerateSettings {
+  /// Sections of the configuration, as a file of --config has them.
+  Json settings = Json::object();
+  /// For the user: which keys of the file change nothing, and why.
+  std::vector<std::string> notes;
+};
+
+/// Pure. Errors: ConfigError naming file, line, key and value of what the file asks for and
+/// fsdp-train does not do.
+AccelerateSettings SettingsOfAccelerate(const AccelerateConfig& config);
+
+/// As ResolveConfig(), with `settings` between the defaults and the file. Errors: as there.
+Json ResolveConfigOver(const Json& settings, const std::string& source, const std::string& path,
+                       const std::vector<std::string>& overrides);
+
+}  // namespace fsdprun::worker
