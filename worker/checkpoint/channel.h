@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,16 +9,19 @@ namespace fsdprun::checkpoint {
 /// Of an error: the way to the other ranks is lost. Nothing need be wrong with the disk.
 constexpr int kChannelLost = -2;
 
-/// How ranks exchange small texts. Every rank makes the same calls in the same order. Thread: one
-/// at a time.
+/// How ranks exchange texts. Every rank makes the same calls in the same order. Thread: one at a
+/// time.
 class Channel {
  public:
+  /// Every rank's text, by rank; throws nothing.
+  using Answer = std::function<std::string(const std::vector<std::string>&)>;
+
   virtual ~Channel() = default;
   /// Before a series of exchanges, when no rank is in one: whatever has failed in the series before
   /// is left behind.
   virtual void Restart() {}
-  /// Every rank's text on every rank, by rank.
-  virtual std::vector<std::string> Gather(const std::string& mine) = 0;
+  /// What rank 0 answers to all ranks' texts, on every rank; the texts come to rank 0 alone.
+  virtual std::string Ask(const std::string& mine, const Answer& answer) = 0;
   /// Rank 0's text on every rank.
   virtual std::string Broadcast(const std::string& mine) = 0;
   /// From any thread: what waits, and whatever comes later, fails soon, with ECANCELED.
@@ -27,7 +31,9 @@ class Channel {
 /// Of a world of one.
 class LoneChannel : public Channel {
  public:
-  std::vector<std::string> Gather(const std::string& mine) override { return {mine}; }
+  std::string Ask(const std::string& mine, const Answer& answer) override {
+    return answer({mine});
+  }
   std::string Broadcast(const std::string& mine) override { return mine; }
   void Cancel() override {}
 };

@@ -112,12 +112,12 @@ class Saver {
   /// ClaimHeldError: another launch has taken the directory.
   std::string Save(int64_t step, const State& state);
 
-  /// Collective. Does of Save what needs the other ranks' attention, and leaves the rest to a
-  /// thread of its own: copies of the tensors, then files, commit and room for the next. It
-  /// exchanges over SaverOptions::background. `state` may be changed once AwaitCopy has returned.
-  /// The copies take as much memory of the host as the tensors, and keep it until the Saver ends.
-  /// Precondition: no save is in the making. Errors: as Save, of what is found out before anything
-  /// is written.
+  /// Collective. Does of Save what needs the other ranks' attention, which touches no file, and
+  /// leaves the rest to a thread of its own: copies of the tensors, then files, commit and room for
+  /// the next. It exchanges over SaverOptions::background. `state` may be changed once AwaitCopy
+  /// has returned. The copies take as much memory of the host as the tensors, and keep it until the
+  /// Saver ends. Precondition: no save is in the making. Errors: CheckpointError, on all ranks, if
+  /// the ranks' parts cannot be a checkpoint; what the file system says is Finish's.
   void Begin(int64_t step, const State& state);
 
   /// Not collective. Returns at once if nothing was begun.

@@ -44,6 +44,37 @@ CheckpointError ErrorOf(const std::string& outcome) {
   return CheckpointError(outcome.substr(space + 1), std::stoi(outcome.substr(1, space - 1)));
 }
 
+/// Errors: that of the outcome.
+std::string ResultOf(const std::string& outcome) {
+  if (outcome[0] == kFailed) {
+    throw ErrorOf(outcome);
+  }
+  return outcome.substr(1);
+}
+
+/// Of all ranks. Errors: the first rank's that has one, and how many others have.
+std::vector<std::string> ResultsOf(std::vector<std::string> outcomes) {
+  std::string failure;
+  int error_number = 0;
+  size_t failed_count = 0;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank][0] == kFailed && ++failed_count == 1) {
+      failure = outcomes.size() > 1 ? "rank " + std::to_string(rank) + ": " : std::string();
+      const CheckpointError error = ErrorOf(outcomes[rank]);
+      failure += error.what();
+      error_number = error.error_number();
+    }
+    outcomes[rank].erase(0, 1);
+  }
+  if (failed_count > 1) {
+    failure += " (and " + std::to_string(failed_count - 1) + " more ranks failed)";
+  }
+  if (failed_count > 0) {
+    throw CheckpointError(failure, error_number);
+  }
+  return outcomes;
+}
+
 at::Tensor OnHost(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
 
 /// A byte tensor of `byte_count` that starts with `text`.
@@ -56,9 +87,6 @@ at::Tensor ToTensor(const std::string& text, int64_t byte_count, at::Device devi
 }  // namespace
 
 std::vector<std::string> GatherTexts(const Group& group, const std::string& mine) {
-  if (group.channel) {
-    return group.channel->Gather(mine);
-  }
   const int64_t world_size = group.collectives->size();
   const at::Tensor length =
       at::zeros({1}, at::kLong).fill_(static_cast<int64_t>(mine.size())).to(group.device);
@@ -101,35 +129,27 @@ std::string BroadcastText(const Group& group, const std::string& mine) {
 
 std::vector<std::string> AttemptOnAll(const Group& group,
                                       const std::function<std::string()>& attempt) {
-  std::vector<std::string> outcomes = GatherTexts(group, Outcome(attempt));
-  std::string failure;
-  int error_number = 0;
-  size_t failed_count = 0;
-  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (outcomes[rank][0] == kFailed && ++failed_count == 1) {
-      failure = outcomes.size() > 1 ? "rank " + std::to_string(rank) + ": " : std::string();
-      const CheckpointError error = ErrorOf(outcomes[rank]);
-      failure += error.what();
-      error_number = error.error_number();
-    }
-    outcomes[rank].erase(0, 1);
+  return ResultsOf(GatherTexts(group, Outcome(attempt)));
+}
+
+std::string AttemptAndConclude(
+    const Group& group, const std::function<std::string()>& attempt,
+    const std::function<std::string(const std::vector<std::string>&)>& conclude) {
+  const auto answer = [&](const std::vector<std::string>& outcomes) {
+    return Outcome([&] { return conclude(ResultsOf(outcomes)); });
+  };
+  const std::string mine = Outcome(attempt);
+  if (group.channel) {
+    return ResultOf(group.channel->Ask(mine, answer));
   }
-  if (failed_count > 1) {
-    failure += " (and " + std::to_string(failed_count - 1) + " more ranks failed)";
-  }
-  if (failed_count > 0) {
-    throw CheckpointError(failure, error_number);
-  }
-  return outcomes;
+  const std::vector<std::string> outcomes = GatherTexts(group, mine);
+  const bool is_rank0 = group.collectives->rank() == 0;
+  return ResultOf(BroadcastText(group, is_rank0 ? answer(outcomes) : std::string()));
 }
 
 std::string AttemptOnRank0(const Group& group, const std::function<std::string()>& attempt) {
   const bool is_rank0 = group.collectives->rank() == 0;
-  const std::string outcome = BroadcastText(group, is_rank0 ? Outcome(attempt) : std::string());
-  if (outcome[0] == kFailed) {
-    throw ErrorOf(outcome);
-  }
-  return outcome.substr(1);
+  return ResultOf(BroadcastText(group, is_rank0 ? Outcome(attempt) : std::string()));
 }
 
 void EmitWarning(const Group& group, const std::string& message) {

@@ -130,8 +130,8 @@ std::string AdviseOnOptimizer(const DcpMetadata& metadata, const KeyLayout& layo
                   [&](const auto& entry) { return entry.first.starts_with(prefix); });
   return has_state
              ? ""
-             : "it has no optimizer's state; to begin a training with its weights, write them "
-               "with fsdpctl ckpt export, and set model.weights to that folder";
+             : "it has no optimizer's state; to begin a training with its weights, set "
+               "model.weights to its folder";
 }
 
 }  // namespace fsdprun::checkpoint

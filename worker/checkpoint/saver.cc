@@ -40,6 +40,10 @@ using Clock = std::chrono::steady_clock;
 /// up the end of the process, and the report of why it ends.
 constexpr auto kEndTimeout = std::chrono::seconds(10);
 
+std::string FailureText(int64_t step, const CheckpointError& cause) {
+  return "checkpoint of step " + std::to_string(step) + " failed: " + cause.what();
+}
+
 constexpr char kGranted = 'G';
 constexpr char kRefused = 'R';
 
@@ -73,8 +77,9 @@ ManifestFile DecodeWritten(const std::string& bytes) {
 // The state of a run changes only in the optimizer's step. So a save that was begun copies it
 // beside the next forward and backward, and only the next optimizer step waits for what is not
 // copied yet. What is agreed before that goes over training's communicator, at the same place of
-// the program on all ranks; what follows goes over the background's channel, since training uses
-// the other meanwhile, in an order that has nothing to do with it.
+// the program on all ranks, and touches no file, since a file system that hangs must not hold up
+// training; what follows goes over the background's channel, since training uses the other
+// meanwhile, in an order that has nothing to do with it.
 //
 // Ranks may differ in what they know of the end of a save: who loses the way to the others cannot
 // tell whether it was published. Rank 0 publishes, so what it says is how the save has ended, and
@@ -96,7 +101,8 @@ struct Saver::Impl {
   bool is_rank0() const { return rank() == 0; }
 
   void ClaimDirectory();
-  std::shared_ptr<const SavePlan> Prepare(int64_t step, const State& state, Snapshot& snapshot);
+  std::shared_ptr<const SavePlan> Agree(int64_t step, const State& state, Snapshot& snapshot);
+  void Prepare(const Snapshot& snapshot, const SavePlan& plan);
   Saved Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                  const ToHost& to_host);
   void AwaitThread() const {
@@ -125,6 +131,9 @@ struct Saver::Impl {
   std::future<std::string> pending;
   /// With the end of the thread: what was retired is removed.
   std::shared_future<void> tidied;
+  /// Valid while something may be removed that has the name which the present save has until it is
+  /// published.
+  std::shared_future<void> in_the_way;
   /// Of the last save, until this rank's part of it has ended.
   std::atomic<Clock::duration> save_time{Clock::duration::zero()};
 };
@@ -161,14 +170,39 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot, const SavePlan
   return sink.Publish(std::move(manifest), ComposeMetadata(plan, written));
 }
 
+/// On rank 0.
+void Saver::Impl::Prepare(const Snapshot& snapshot, const SavePlan& plan) {
+  if (in_the_way.valid()) {
+    in_the_way.wait();
+  }
+  int64_t needed_bytes = plan.bytes;
+  for (const BlobToWrite& object : snapshot.objects) {
+    needed_bytes += static_cast<int64_t>(object.object.size());
+  }
+  sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
+}
+
 std::string Saver::Impl::Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                                const ToHost& to_host) {
-  const std::vector<std::string> written = AttemptOnAll(over, [&] {
-    to_host(snapshot);
-    return EncodeWritten(sink.Write(snapshot.step, rank(),
-                                    BlobsOf(snapshot, plan.chunks[static_cast<size_t>(rank())])));
-  });
-  return AttemptOnRank0(over, [&] { return PublishWritten(snapshot, plan, written); });
+  AttemptAndConclude(
+      over,
+      [&] {
+        to_host(snapshot);
+        return std::string();
+      },
+      [&](const std::vector<std::string>&) {
+        Prepare(snapshot, plan);
+        return std::string();
+      });
+  return AttemptAndConclude(
+      over,
+      [&] {
+        return EncodeWritten(sink.Write(
+            snapshot.step, rank(), BlobsOf(snapshot, plan.chunks[static_cast<size_t>(rank())])));
+      },
+      [&](const std::vector<std::string>& written) {
+        return PublishWritten(snapshot, plan, written);
+      });
 }
 
 /// Who takes a claim removes the files in the making of the one who had it: then a save fails for
@@ -195,8 +229,7 @@ void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& e
     sink.Discard(step);
   }
   const CheckpointError cause = CauseOf(over, error);
-  const std::string text =
-      "checkpoint of step " + std::to_string(step) + " failed: " + cause.what();
+  const std::string text = FailureText(step, cause);
   if (cause.error_number() == kClaimLost) {
     throw ClaimHeldError(text);
   }
@@ -204,11 +237,9 @@ void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& e
 }
 
 /// Fills in the snapshot. Collective over training's communicator.
-std::shared_ptr<const SavePlan> Saver::Impl::Prepare(int64_t step_to_save, const State& state,
-                                                     Snapshot& snapshot) {
-  if (tidied.valid() && step_to_save == step) {
-    tidied.wait();  // what it replaced had the name that this one has until it is published
-  }
+std::shared_ptr<const SavePlan> Saver::Impl::Agree(int64_t step_to_save, const State& state,
+                                                   Snapshot& snapshot) {
+  in_the_way = step_to_save == step ? tidied : std::shared_future<void>();
   step = step_to_save;
   began_at = Clock::now();
   try {
@@ -216,22 +247,13 @@ std::shared_ptr<const SavePlan> Saver::Impl::Prepare(int64_t step_to_save, const
       snapshot = TakeSnapshot(step, state, is_rank0());
       return PlanAgreement::ChecksumOf(snapshot.slices);
     });
-    std::shared_ptr<const SavePlan> plan = agreement.Agree(group, snapshot.slices, checksums);
-    AttemptOnRank0(group, [&] {
-      int64_t needed_bytes = plan->bytes;
-      for (const BlobToWrite& object : snapshot.objects) {
-        needed_bytes += static_cast<int64_t>(object.object.size());
-      }
-      sink.Prepare(step, state.run, needed_bytes);
-      return std::string();
-    });
-    return plan;
+    return agreement.Agree(group, snapshot.slices, checksums);
   } catch (const CheckpointError& error) {
-    Fail(group, step, error);
+    throw CheckpointError(FailureText(step, error), error.error_number());
   }
 }
 
-/// What follows Prepare, but for the removal of what is retired. Collective over `over`.
+/// What follows Agree, but for the removal of what is retired. Collective over `over`.
 Saved Saver::Impl::Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                             const ToHost& to_host) {
   Saved saved;
@@ -286,7 +308,7 @@ void Saver::Release() {
 
 std::string Saver::Save(int64_t step, const State& state) {
   Snapshot snapshot;
-  const std::shared_ptr<const SavePlan> plan = impl_->Prepare(step, state, snapshot);
+  const std::shared_ptr<const SavePlan> plan = impl_->Agree(step, state, snapshot);
   const Saved saved = impl_->Complete(impl_->group, snapshot, *plan, CopyToHost);
   impl_->save_time = Clock::now() - impl_->began_at;
   impl_->sink.Remove(saved.retired);
@@ -300,7 +322,7 @@ void Saver::Begin(int64_t step, const State& state) {
   TORCH_CHECK(!impl.pending.valid(),
               "checkpoint::Saver::Begin: a save is in the making; Finish() it first");
   auto snapshot = std::make_shared<Snapshot>();
-  const std::shared_ptr<const SavePlan> plan = impl.Prepare(step, state, *snapshot);
+  const std::shared_ptr<const SavePlan> plan = impl.Agree(step, state, *snapshot);
   impl.background.channel->Restart();
   impl.staging.Mark(*snapshot);
   std::promise<void> copied;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "fsdp_runtime/store/store_error.h"
@@ -15,35 +14,17 @@ using Clock = std::chrono::steady_clock;
 /// How long a wait does not look whether it was cancelled.
 constexpr auto kLook = std::chrono::milliseconds(250);
 
-// What follows: the texts; or an error number and why rank 0 has given up.
+// What follows: the answer; or an error number and why rank 0 has given up.
 constexpr char kThere = 'K';
 constexpr char kGivenUp = 'E';
-
-std::string Joined(const std::vector<std::string>& texts) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const std::string& text : texts) {
-    list.push_back(nlohmann::json::binary({text.begin(), text.end()}));
-  }
-  const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(list);
-  return {bytes.begin(), bytes.end()};
-}
-
-std::vector<std::string> Split(const std::string& joined) {
-  std::vector<std::string> texts;
-  for (const nlohmann::json& text : nlohmann::json::from_cbor(joined)) {
-    const auto& bytes = text.get_binary();
-    texts.emplace_back(bytes.begin(), bytes.end());
-  }
-  return texts;
-}
 
 }  // namespace
 
 // Note [Keys of an exchange]
 // Exchange n of series s has the keys <prefix>/<s>/<n>/<rank>, which only rank 0 reads, and
-// <prefix>/<s>/<n>/all, which all others read. A rank begins an exchange after it has read what it
-// needs of those before. So when rank 0 has every text of a Gather, nobody reads the keys of
-// earlier exchanges any more, and it removes them: the store holds those of the last few.
+// <prefix>/<s>/<n>/answer, which all others read. A rank begins an exchange after it has read what
+// it needs of those before. So when rank 0 has every text of an exchange, nobody reads the keys of
+// earlier ones any more, and it removes them: the store holds those of the last few.
 
 void StoreChannel::Restart() {
   ++series_;
@@ -88,7 +69,7 @@ void StoreChannel::Forget(std::vector<std::string> keys) {
 
 void StoreChannel::GiveUp(const CheckpointError& error) {
   try {
-    options_.store->set(KeyOf("all"),
+    options_.store->set(KeyOf("answer"),
                         kGivenUp + std::to_string(error.error_number()) + " " + error.what());
   } catch (const fsdp::StoreError&) {
     // Then the others cannot read it either.
@@ -114,8 +95,8 @@ std::string StoreChannel::Attempt(const std::function<std::string()>& exchange) 
   throw CheckpointError(*failure_);
 }
 
-std::string StoreChannel::AwaitAll() {
-  std::string text = Await(KeyOf("all"), 0);
+std::string StoreChannel::AwaitAnswer() {
+  std::string text = Await(KeyOf("answer"), 0);
   if (text.starts_with(kThere)) {
     return text.substr(1);
   }
@@ -123,36 +104,36 @@ std::string StoreChannel::AwaitAll() {
   throw CheckpointError(text.substr(space + 1), std::stoi(text.substr(1, space - 1)));
 }
 
-std::string StoreChannel::Collect(const std::string& mine) {
+std::string StoreChannel::CollectAndAnswer(const std::string& mine, const Answer& answer) {
   std::vector<std::string> read = std::exchange(unread_, {});
   std::vector<std::string> texts = {mine};
   for (int64_t rank = 1; rank < options_.size; ++rank) {
     read.push_back(KeyOf(std::to_string(rank)));
     texts.push_back(Await(read.back(), rank));
   }
-  std::string joined = Joined(texts);
-  unread_ = {KeyOf("all")};
-  options_.store->set(unread_.front(), kThere + joined);
+  std::string answered = answer(texts);
+  unread_ = {KeyOf("answer")};
+  options_.store->set(unread_.front(), kThere + answered);
   Forget(std::move(read));
-  return joined;
+  return answered;
 }
 
-std::vector<std::string> StoreChannel::Gather(const std::string& mine) {
-  return Split(Attempt([&] {
+std::string StoreChannel::Ask(const std::string& mine, const Answer& answer) {
+  return Attempt([&] {
     if (options_.rank == 0) {
-      return Collect(mine);
+      return CollectAndAnswer(mine, answer);
     }
     options_.store->set(KeyOf(std::to_string(options_.rank)), mine);
-    return AwaitAll();
-  }));
+    return AwaitAnswer();
+  });
 }
 
 std::string StoreChannel::Broadcast(const std::string& mine) {
   return Attempt([&] {
     if (options_.rank != 0) {
-      return AwaitAll();
+      return AwaitAnswer();
     }
-    unread_.push_back(KeyOf("all"));
+    unread_.push_back(KeyOf("answer"));
     options_.store->set(unread_.back(), kThere + mine);
     return mine;
   });

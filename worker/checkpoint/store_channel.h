@@ -35,7 +35,7 @@ class StoreChannel : public Channel {
   explicit StoreChannel(StoreChannelOptions options) : options_(std::move(options)) {}
 
   void Restart() override;
-  std::vector<std::string> Gather(const std::string& mine) override;
+  std::string Ask(const std::string& mine, const Answer& answer) override;
   std::string Broadcast(const std::string& mine) override;
 
   /// Within half a second.
@@ -46,10 +46,10 @@ class StoreChannel : public Channel {
   std::string Attempt(const std::function<std::string()>& exchange);
   std::string KeyOf(const std::string& part) const;
   std::string Await(const std::string& key, int64_t from_rank);
-  /// On rank 0; returns the texts, joined.
-  std::string Collect(const std::string& mine);
-  /// On the other ranks, of what rank 0 has put there.
-  std::string AwaitAll();
+  /// On rank 0.
+  std::string CollectAndAnswer(const std::string& mine, const Answer& answer);
+  /// On the other ranks.
+  std::string AwaitAnswer();
   /// On rank 0.
   void GiveUp(const CheckpointError& error);
   void Forget(std::vector<std::string> keys);

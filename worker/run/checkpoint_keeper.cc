@@ -141,8 +141,6 @@ void CheckpointKeeper::Begin() {
   pace_.Begin(Clock::now());
   try {
     saver_->Begin(step, Capture(state_, context_.config));
-  } catch (const checkpoint::ClaimHeldError&) {
-    throw;
   } catch (const checkpoint::CheckpointError& error) {
     TellFailure(step, error, /*is_last=*/false, /*is_wanted=*/true);
     return;

@@ -29,18 +29,6 @@ std::shared_ptr<const TokenStream> OpenStream(const char* key,
   return stream;
 }
 
-void CheckModel(const TrainConfig& config, const ModelConfig& model) {
-  if (model.vocab_size < kByteTokens) {
-    throw ConfigError(config.model.config + ": vocab_size = " + std::to_string(model.vocab_size) +
-                      ": expected at least 256 for data.tokenizer \"byte\"");
-  }
-  if (config.data.seq_len > model.max_position_embeddings) {
-    throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
-                      ": expected at most the model's max_position_embeddings = " +
-                      std::to_string(model.max_position_embeddings));
-  }
-}
-
 void CheckStepTokens(const TrainConfig& config, int64_t world_size) {
   int64_t step_tokens = config.data.seq_len;
   for (const int64_t factor :
@@ -64,14 +52,29 @@ void CheckOutputs(const TrainConfig& config) {
 
 }  // namespace
 
+void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::string& source) {
+  if (model.vocab_size < kByteTokens) {
+    throw ConfigError(source + ": vocab_size = " + std::to_string(model.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+  if (config.data.seq_len > model.max_position_embeddings) {
+    throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
+                      ": expected at most the model's max_position_embeddings = " +
+                      std::to_string(model.max_position_embeddings));
+  }
+}
+
 RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment) {
   RunInputs inputs{resolved, ParseConfig(resolved), {}, {}, nullptr, nullptr};
   const TrainConfig& config = inputs.config;
   const std::filesystem::path model_file = ModelConfigPath(config.model.config);
-  inputs.model_config = ReadStrictJsonFile(model_file);
-  inputs.model = ParseModelConfig(inputs.model_config, model_file.string());
-  CheckDescribable(inputs.model_config, model_file.string());
-  CheckModel(config, inputs.model);
+  inputs.description = {
+      resolved, ReadStrictJsonFile(model_file),
+      std::filesystem::absolute(model_file).lexically_normal().parent_path().string()};
+  const Json& model_config = inputs.description.model_config;
+  inputs.model = ParseModelConfig(model_config, model_file.string());
+  CheckDescribable(model_config, model_file.string());
+  CheckModel(config, inputs.model, config.model.config);
   CheckStepTokens(config, environment.world_size);
   if (config.train.eval_every > 0 && config.data.valid.empty()) {
     throw ConfigError(

@@ -12,6 +12,7 @@
 
 #include "worker/config/config.h"
 #include "worker/data/token_stream.h"
+#include "worker/run/inputs.h"
 #include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
 #include "worker/run/run_state.h"
@@ -60,10 +61,7 @@ Plan CheckedPlan(const Json& resolved, const Json* model_config, const std::stri
   Plan plan{ParseConfig(resolved), {}};
   plan.model = model_config == nullptr ? ReadModelConfig(plan.config.model.config)
                                        : ParseModelConfig(*model_config, source);
-  if (plan.model.vocab_size < kByteTokens) {
-    throw ConfigError(source + ": vocab_size = " + std::to_string(plan.model.vocab_size) +
-                      ": expected at least 256 for data.tokenizer \"byte\"");
-  }
+  CheckModel(plan.config, plan.model, source);
   return plan;
 }
 
@@ -76,11 +74,25 @@ std::optional<Plan> PlanOfConfig(const CommandLine& line) {
   return CheckedPlan(resolved, nullptr, resolved.at("model").at("config"));
 }
 
+/// The configuration it was trained with. Of what another program has trained, only what the model
+/// takes is known.
+Json TrainedConfig(const RunDescription& description, const std::string& source) {
+  if (!description.config.empty() || description.model_config.empty()) {
+    return description.config;
+  }
+  const int64_t positions =
+      ParseModelConfig(description.model_config, source).max_position_embeddings;
+  const auto usual = DefaultConfig().at("data").at("seq_len").get<int64_t>();
+  return {{"data", {{"seq_len", std::min(usual, positions)}}}};
+}
+
 /// By what the checkpoint says of itself.
 Plan PlanOfCheckpoint(const CommandLine& line, const Json& saved, const std::string& path) {
   const bool is_described = HasRunDescription(saved);
   const RunDescription description = is_described ? ParseRunDescription(saved) : RunDescription{};
-  const Json resolved = ResolveConfigForUse(description.config, path, line.overrides);
+  const std::string source = path + ": model_config";
+  const Json resolved =
+      ResolveConfigForUse(TrainedConfig(description, source), path, line.overrides);
   const std::string model = resolved.at("model").at("config");
   if (model != kModelOfCheckpoint) {
     return CheckedPlan(resolved, nullptr, model);
@@ -91,7 +103,7 @@ Plan PlanOfCheckpoint(const CommandLine& line, const Json& saved, const std::str
                       "fsdp-train has written it; give --config FILE, or --set model.config=PATH "
                       "with the model's config.json");
   }
-  return CheckedPlan(resolved, &description.model_config, path + ": model_config");
+  return CheckedPlan(resolved, &description.model_config, source);
 }
 
 struct Sampled {

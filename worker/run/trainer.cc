@@ -85,7 +85,7 @@ void Trainer::MakeState() {
     CheckpointActivations(state_.model);
   }
   state_.data = RecordData(*inputs_.train, config.data);
-  state_.description = {inputs_.resolved, inputs_.model_config};
+  state_.description = inputs_.description;
   state_.record = RecordRun(inputs_.model, inputs_.resolved, world_.size());
   batches_.emplace(inputs_.train,
                    BatchOptions{config.data.seq_len, config.data.shuffle, config.data.seed,

@@ -5,30 +5,32 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <set>
 
-#include "formats/safetensors/safetensors.h"
+#include "formats/tensors/open_tensors.h"
+#include "fsdp_runtime/archive/error.h"
 #include "fsdp_runtime/plan/box.h"
 
 namespace fsdprun::worker {
 namespace {
 
-using Located = SafetensorsModel::Located;
-
 constexpr int64_t kChunkElements = int64_t{4} << 20;
 constexpr size_t kMaxNamesShown = 5;
 
-at::ScalarType StoredDtype(const std::string& name, const SafetensorsEntry& entry) {
-  if (entry.dtype == "F32") {
+at::ScalarType StoredDtype(const std::string& name, const TensorFacts& facts) {
+  if (facts.dtype == "torch.float32") {
     return at::kFloat;
   }
-  if (entry.dtype == "BF16") {
+  if (facts.dtype == "torch.bfloat16") {
     return at::kBFloat16;
   }
-  if (entry.dtype == "F16") {
+  if (facts.dtype == "torch.float16") {
     return at::kHalf;
   }
-  throw ConfigError("tensor " + name + " has dtype " + entry.dtype + ": expected F32, BF16 or F16");
+  throw ConfigError("tensor " + name + " has dtype " + facts.dtype +
+                    ": expected torch.float32, torch.bfloat16 or torch.float16");
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -50,33 +52,55 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   throw ConfigError(text);
 }
 
-/// The file's name for the model's `name`: the same, or that without the body's prefix.
-const std::string& StoredName(const SafetensorsModel& model, const std::string& name,
+/// Weights that were opened, wherever they are.
+struct Stored {
+  std::string path;
+  std::unique_ptr<TensorSource> source;
+  /// The source's names by those of the model.
+  std::map<std::string, std::string> names;
+
+  const TensorFacts& FactsOf(const std::string& name) const {
+    return source->tensors().at(names.at(name));
+  }
+};
+
+Stored Open(const std::string& path) {
+  try {
+    Stored stored{path, OpenTensors(path), {}};
+    stored.names = stored.source->Weights();
+    return stored;
+  } catch (const fsdp::archive::Error& error) {
+    throw ConfigError(std::string("model.weights: ") + error.what());
+  }
+}
+
+/// The stored name for the model's `name`: the same, or that without the body's prefix.
+const std::string& StoredName(const Stored& stored, const std::string& name,
                               const std::string& without_prefix) {
-  const bool is_shortened = !model.tensors().contains(name) && !without_prefix.empty() &&
-                            model.tensors().contains(without_prefix);
+  const bool is_shortened = !stored.names.contains(name) && !without_prefix.empty() &&
+                            stored.names.contains(without_prefix);
   return is_shortened ? without_prefix : name;
 }
 
-/// What the file has for the slices, in their order.
+/// What is stored for the slices, in their order.
 using StoredNames = std::vector<std::string>;
 
-StoredNames FindNames(const std::string& directory, const SafetensorsModel& model,
-                      const std::vector<fsdp::LocalShard>& slices, const WeightNames& names) {
-  StoredNames stored;
+StoredNames FindNames(const Stored& stored, const std::vector<fsdp::LocalShard>& slices,
+                      const WeightNames& names) {
+  StoredNames found;
   std::vector<std::string> missing;
   for (const fsdp::LocalShard& slice : slices) {
     const bool is_of_body = slice.fqn.starts_with(names.body_prefix);
     const std::string shorter = is_of_body ? slice.fqn.substr(names.body_prefix.size()) : "";
-    stored.push_back(StoredName(model, slice.fqn, shorter));
-    if (!model.tensors().contains(stored.back())) {
+    found.push_back(StoredName(stored, slice.fqn, shorter));
+    if (!stored.names.contains(found.back())) {
       missing.push_back(slice.fqn);
     }
   }
   if (!missing.empty()) {
-    RefuseNames("weights " + directory + " lack tensors of the model", missing);
+    RefuseNames("weights " + stored.path + " lack tensors of the model", missing);
   }
-  return stored;
+  return found;
 }
 
 bool IsIgnored(const std::string& name, const WeightNames& names) {
@@ -85,27 +109,24 @@ bool IsIgnored(const std::string& name, const WeightNames& names) {
                      [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
-void CheckNoOthers(const std::string& directory, const SafetensorsModel& model,
-                   const StoredNames& stored, const WeightNames& names) {
-  const std::set<std::string> wanted(stored.begin(), stored.end());
+void CheckNoOthers(const Stored& stored, const StoredNames& found, const WeightNames& names) {
+  const std::set<std::string> wanted(found.begin(), found.end());
   std::vector<std::string> extra;
-  for (const auto& [name, located] : model.tensors()) {
+  for (const auto& [name, in_source] : stored.names) {
     if (!wanted.contains(name) && !IsIgnored(name, names)) {
       extra.push_back(name);
     }
   }
   if (!extra.empty()) {
-    RefuseNames("weights " + directory + " hold tensors that the model lacks", extra);
+    RefuseNames("weights " + stored.path + " hold tensors that the model lacks", extra);
   }
 }
 
 /// Elements [begin, begin + count) of a stored tensor, in its stored dtype.
-at::Tensor ReadRange(const std::string& name, const Located& located, int64_t begin,
-                     int64_t count) {
-  at::Tensor stored = at::empty({count}, StoredDtype(name, *located.entry));
-  const int64_t bytes = stored.element_size();
-  located.file->Read(located.entry->begin + begin * bytes, count * bytes, stored.data_ptr());
-  return stored;
+at::Tensor ReadRange(const Stored& stored, const std::string& name, int64_t begin, int64_t count) {
+  at::Tensor range = at::empty({count}, StoredDtype(name, stored.FactsOf(name)));
+  stored.source->Read(stored.names.at(name), begin, count, range.data_ptr());
+  return range;
 }
 
 /// Calls `use(offset in the slice, offset in the tensor, count)` for pieces of bounded size.
@@ -123,56 +144,54 @@ void ForEachChunk(const fsdp::LocalShard& slice, Use use) {
   }
 }
 
-void CheckTiedHead(const std::string& directory, const SafetensorsModel& model,
-                   const std::string& head_name, const std::string& embedding_name,
-                   const fsdp::LocalShard& embedding) {
-  const Located& head = model.tensors().at(head_name);
-  const Located& stored = model.tensors().at(embedding_name);
-  bool is_equal =
-      head.entry->shape == stored.entry->shape && head.entry->dtype == stored.entry->dtype;
+void CheckTiedHead(const Stored& stored, const std::string& head_name,
+                   const std::string& embedding_name, const fsdp::LocalShard& embedding) {
+  const TensorFacts& head = stored.FactsOf(head_name);
+  const TensorFacts& facts = stored.FactsOf(embedding_name);
+  bool is_equal = head.shape == facts.shape && head.dtype == facts.dtype;
   if (is_equal) {
     ForEachChunk(embedding, [&](int64_t, int64_t begin, int64_t count) {
-      const at::Tensor a = ReadRange(head_name, head, begin, count);
-      const at::Tensor b = ReadRange(embedding_name, stored, begin, count);
+      const at::Tensor a = ReadRange(stored, head_name, begin, count);
+      const at::Tensor b = ReadRange(stored, embedding_name, begin, count);
       is_equal = is_equal && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
     });
   }
   if (!is_equal) {
     throw ConfigError(
-        "weights " + directory + ": " + head_name + " differs from " + embedding_name +
+        "weights " + stored.path + ": " + head_name + " differs from " + embedding_name +
         ", but config.json says tie_word_embeddings; set that to false or remove " + head_name);
   }
 }
 
-void CheckEntry(const std::string& directory, const std::string& name,
-                const SafetensorsEntry& entry, const std::vector<int64_t>& expected) {
-  if (entry.shape != expected) {
-    throw ConfigError("weights " + directory + ": tensor " + name + " has shape " +
-                      ShapeText(entry.shape) + ", the model expects " + ShapeText(expected));
+void CheckFacts(const Stored& stored, const std::string& name,
+                const std::vector<int64_t>& expected) {
+  const TensorFacts& facts = stored.FactsOf(name);
+  if (facts.shape != expected) {
+    throw ConfigError("weights " + stored.path + ": tensor " + name + " has shape " +
+                      ShapeText(facts.shape) + ", the model expects " + ShapeText(expected));
   }
-  StoredDtype(name, entry);
+  StoredDtype(name, facts);
 }
 
 }  // namespace
 
-void LoadWeights(const std::string& directory, const std::vector<fsdp::LocalShard>& slices,
+void LoadWeights(const std::string& path, const std::vector<fsdp::LocalShard>& slices,
                  const WeightNames& names) {
   const at::NoGradGuard no_grad;
-  const SafetensorsModel model(directory);
-  const StoredNames stored = FindNames(directory, model, slices, names);
-  CheckNoOthers(directory, model, stored, names);
+  const Stored stored = Open(path);
+  const StoredNames found = FindNames(stored, slices, names);
+  CheckNoOthers(stored, found, names);
   for (size_t i = 0; i < slices.size(); ++i) {
-    CheckEntry(directory, stored[i], *model.tensors().at(stored[i]).entry, slices[i].global_shape);
+    CheckFacts(stored, found[i], slices[i].global_shape);
   }
   for (size_t i = 0; i < slices.size(); ++i) {
-    const Located& located = model.tensors().at(stored[i]);
     ForEachChunk(slices[i], [&](int64_t in_slice, int64_t begin, int64_t count) {
       slices[i]
           .local.slice(0, in_slice, in_slice + count)
-          .copy_(ReadRange(stored[i], located, begin, count));
+          .copy_(ReadRange(stored, found[i], begin, count));
     });
-    if (slices[i].fqn == names.embedding && model.tensors().contains(names.tied_head)) {
-      CheckTiedHead(directory, model, names.tied_head, stored[i], slices[i]);
+    if (slices[i].fqn == names.embedding && stored.names.contains(names.tied_head)) {
+      CheckTiedHead(stored, names.tied_head, found[i], slices[i]);
     }
   }
 }

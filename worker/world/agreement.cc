@@ -53,11 +53,19 @@ void AddFiles(const std::string& what, const TokenStream& stream, Json& facts) {
   facts["the digest of " + what] = SampledDigest(stream, stream.size());
 }
 
+bool HoldsWeights(const std::filesystem::path& file) {
+  const std::string extension = file.extension().string();
+  return extension == ".safetensors" || extension == ".distcp" || file.filename() == ".metadata";
+}
+
 void AddWeights(const std::string& path, Json& facts) {
   std::vector<std::string> files;
   std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    files.push_back(path);
+  }
   for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
-    if (entry.path().extension() == ".safetensors" && entry.is_regular_file(ignored)) {
+    if (HoldsWeights(entry.path()) && entry.is_regular_file(ignored)) {
       files.push_back(entry.path().string());
     }
   }

@@ -2,10 +2,11 @@
 
 import json
 import os
+import subprocess
 
 import safetensors_io
 import torch
-from job_case import wait_until
+from job_case import BIN, wait_until
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
 from train_case import TRAIN, TrainCase
 from unittest_main import main
@@ -66,6 +67,19 @@ class WeightsTest(ReferenceCase):
             "metadata": {}, "weight_map": {name: file for file, held in parts.items() for name in held}}))
         self.train_well(*self.SETTINGS, f"model.weights={self.model}")
         self.assertAlmostEqual(self.losses()[1], ((self.loss(0) + self.loss(1)) / 2).item(), delta=1e-6)
+
+    def test_what_fsdpctl_imports_is_trained_and_sampled(self):
+        imported = self.dir / "imported"
+        subprocess.run([BIN / "fsdpctl", "ckpt", "import", self.model, imported], check=True, capture_output=True)
+        self.train_well(*self.SETTINGS, f"model.weights={imported}")
+        self.assertAlmostEqual(self.losses()[1], ((self.loss(0) + self.loss(1)) / 2).item(), delta=1e-6)
+        rc, out, err = self.run_job("sample", "--checkpoint", imported, "--prompt", "hello", "--bytes", "4",
+                                    "--temperature", "0", binary=TRAIN)
+        self.assertEqual((rc, err), (0, ""))
+        tokens = list(b"hello")
+        for _ in range(4):
+            tokens.append(self.reference(torch.tensor([tokens]))[0, -1].argmax().item())
+        self.assertEqual(out, bytes(tokens).decode(errors="replace"))
 
     def test_wrong_shape(self):
         self.weights["model.norm.weight"] = torch.ones(33)

@@ -26,8 +26,9 @@ class OwnCollectives : public Channel {
  public:
   explicit OwnCollectives(const std::shared_ptr<fsdp::Collectives>& collectives)
       : group_(GroupOf(collectives)) {}
-  std::vector<std::string> Gather(const std::string& mine) override {
-    return GatherTexts(group_, mine);
+  std::string Ask(const std::string& mine, const Answer& answer) override {
+    const std::vector<std::string> texts = GatherTexts(group_, mine);
+    return BroadcastText(group_, group_.collectives->rank() == 0 ? answer(texts) : "");
   }
   std::string Broadcast(const std::string& mine) override { return BroadcastText(group_, mine); }
   void Cancel() override {}
@@ -51,23 +52,46 @@ class FullForOne : public FileSystem {
   std::string name_;
 };
 
-/// Loses the way to the others once all have told how their files are; on rank 1 for ever.
+/// On rank 1: loses the way to the others, for ever, before it hears what has become of the files.
 class LosesTheWay : public OwnCollectives {
  public:
   explicit LosesTheWay(const std::shared_ptr<fsdp::Collectives>& collectives)
       : OwnCollectives(collectives), loses_(collectives->rank() == 1) {}
-  std::string Broadcast(const std::string& mine) override {
-    std::string text = has_lost_ ? "" : OwnCollectives::Broadcast(mine);
-    if (loses_) {
-      has_lost_ = true;
+  std::string Ask(const std::string& mine, const Answer& answer) override {
+    std::string text = OwnCollectives::Ask(mine, answer);
+    if (loses_ && ++asked_ > 1) {  // after the first the files are written
       throw CheckpointError("the store is gone", kChannelLost);
     }
     return text;
   }
+  std::string Broadcast(const std::string& mine) override {
+    if (loses_ && asked_ > 1) {
+      throw CheckpointError("the store is gone", kChannelLost);
+    }
+    return OwnCollectives::Broadcast(mine);
+  }
 
  private:
   const bool loses_;
-  bool has_lost_ = false;
+  int asked_ = 0;
+};
+
+/// Hangs from the first effect on a step, until it is told to go on.
+class Hung : public FileSystem {
+ public:
+  void LetGo() { may_go_.set_value(); }
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.path.find("step-") != std::string::npos) {
+      went_.wait();
+    }
+    return 0;
+  }
+
+ private:
+  std::promise<void> may_go_;
+  const std::shared_future<void> went_ = may_go_.get_future().share();
 };
 
 /// Holds up the removal of what has this in its name.
@@ -199,6 +223,25 @@ TEST(BegunSaveTest, IsSaidAndFollowedByOthersWhileOldCheckpointsAreBeingRemoved)
               testing::ElementsAre(".claim", ".lock", "latest", "step-4", "step-5"));
 }
 
+TEST(BegunSaveTest, FileSystemThatHangsHoldsUpNeitherItsBeginningNorTheCopy) {
+  const TemporaryDirectory dir;
+  const auto disk = std::make_shared<Hung>();
+  OnTwoRanks(dir.path(), disk, [&](Saver& saver, int64_t rank) {
+    State state = StateOf(rank, 2, 3);
+    saver.Begin(3, state);
+    saver.AwaitCopy();
+    for (const fsdp::LocalShard& slice : state.tensors) {
+      slice.local.zero_();
+    }
+    if (rank == 0) {
+      EXPECT_FALSE(saver.HasEnded());
+      disk->LetGo();
+    }
+    EXPECT_TRUE(saver.Finish().ends_with("/step-3"));
+  });
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 3);
+}
+
 TEST(BegunSaveTest, WithoutRoomNothingIsWrittenAndBothNumbersAreSaid) {
   const TemporaryDirectory dir;
   const auto disk = std::make_shared<SmallDisk>();
@@ -210,7 +253,12 @@ TEST(BegunSaveTest, WithoutRoomNothingIsWrittenAndBothNumbersAreSaid) {
     for (const bool is_begun : {true, false}) {
       try {
         const State state = StateOf(rank, 2, 7);
-        is_begun ? saver.Begin(7, state) : void(saver.Save(7, state));
+        if (is_begun) {
+          saver.Begin(7, state);
+          saver.Finish();
+        } else {
+          saver.Save(7, state);
+        }
         ADD_FAILURE() << "there is no room";
       } catch (const CheckpointError& error) {
         EXPECT_EQ(error.error_number(), ENOSPC);

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/store_channel.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -14,6 +15,8 @@
 
 namespace fsdprun::checkpoint {
 namespace {
+
+std::string Nothing(const std::vector<std::string>& /*texts*/) { return ""; }
 
 class StoreChannelTest : public testing::Test {
  protected:
@@ -32,7 +35,7 @@ class StoreChannelTest : public testing::Test {
   const c10::intrusive_ptr<c10d::TCPStore> server_ = fsdp::testing::serve_store();
 };
 
-TEST_F(StoreChannelTest, EveryRankHasEveryTextInOrder) {
+TEST_F(StoreChannelTest, Rank0HasEveryTextInOrderAndItsAnswerIsEveryRanks) {
   constexpr int64_t kRanks = 3;
   constexpr int kRounds = 40;
   std::vector<std::thread> ranks;
@@ -42,11 +45,13 @@ TEST_F(StoreChannelTest, EveryRankHasEveryTextInOrder) {
       const auto channel = Join(rank, kRanks);
       for (int round = 0; round < kRounds; ++round) {
         const std::string text = std::string("\0\xff", 2) + std::to_string(round);
-        const auto texts = channel->Gather(text + "," + std::to_string(rank));
-        ASSERT_EQ(texts.size(), size_t{kRanks});
-        for (int64_t other = 0; other < kRanks; ++other) {
-          EXPECT_EQ(texts[static_cast<size_t>(other)], text + "," + std::to_string(other));
-        }
+        const std::string answered =
+            channel->Ask(text + "," + std::to_string(rank), [&](const auto& texts) {
+              EXPECT_EQ(rank, 0);
+              EXPECT_THAT(texts, testing::ElementsAre(text + ",0", text + ",1", text + ",2"));
+              return text + "!";
+            });
+        EXPECT_EQ(answered, text + "!");
         EXPECT_EQ(channel->Broadcast(rank == 0 ? text : "not this"), text);
       }
     });
@@ -60,7 +65,7 @@ TEST_F(StoreChannelTest, EveryRankHasEveryTextInOrder) {
 TEST_F(StoreChannelTest, NamesTheRankThatHasNotAnswered) {
   const auto channel = Join(0, 2, std::chrono::milliseconds(300));
   try {
-    channel->Gather("mine");
+    channel->Ask("mine", Nothing);
     FAIL();
   } catch (const CheckpointError& error) {
     EXPECT_EQ(error.error_number(), ETIMEDOUT);
@@ -78,7 +83,7 @@ TEST_F(StoreChannelTest, WhatFailsOnRank0FailsOnAllAndTheNextSeriesIsAsNew) {
       channel->Restart();
       for (int attempt = 0; attempt < 2; ++attempt) {  // the second fails at once
         try {
-          channel->Gather("mine");
+          channel->Ask("mine", Nothing);
           ADD_FAILURE() << rank;
         } catch (const CheckpointError& error) {
           EXPECT_EQ(error.error_number(), ETIMEDOUT);
@@ -106,7 +111,7 @@ TEST_F(StoreChannelTest, StoreThatIsGoneIsALostChannel) {
   StoreChannel channel(std::move(options));
   server.reset();
   try {
-    channel.Gather("mine");
+    channel.Ask("mine", Nothing);
     FAIL();
   } catch (const CheckpointError& error) {
     EXPECT_EQ(error.error_number(), kChannelLost) << error.what();

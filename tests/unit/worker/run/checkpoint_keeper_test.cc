@@ -384,7 +384,7 @@ TEST_F(AsyncKeeperTest, HungSaveIsToldOnceAndTrainingGoesOnWithoutTheNext) {
 TEST(SaveChannelTest, WorldOfOneNeedsNoStore) {
   const SmallRun run;
   const auto channel = MakeSaveChannel(run.group());
-  EXPECT_EQ(channel->Gather("mine"), std::vector<std::string>{"mine"});
+  EXPECT_EQ(channel->Ask("mine", [](const auto& texts) { return texts.at(0) + "!"; }), "mine!");
   EXPECT_EQ(channel->Broadcast("mine"), "mine");
 }
 

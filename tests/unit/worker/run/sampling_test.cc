@@ -82,6 +82,12 @@ TEST_F(SamplingTest, WhatACheckpointSaysWronglyIsNamed) {
   bad["hidden_size"] = "wide";
   Save(RunDescription{resolved_, bad});
   EXPECT_NE(Refusal().find("step-1: model_config: hidden_size"), std::string::npos) << Refusal();
+  Json few = kModel;
+  few["max_position_embeddings"] = 4;
+  Save(RunDescription{resolved_, few});
+  EXPECT_NE(Refusal().find("expected at most the model's max_position_embeddings = 4"),
+            std::string::npos)
+      << Refusal();
   resolved_["data"]["seq_len"] = -1;
   Save(RunDescription{resolved_, kModel});
   EXPECT_NE(Refusal().find("data.seq_len = -1"), std::string::npos) << Refusal();
@@ -101,6 +107,12 @@ TEST_F(SamplingTest, CheckpointAloneGivesTheBytesThatItsConfigurationGives) {
   EXPECT_NE(longer, alone);
   line_.config.clear();
   EXPECT_EQ(Sampled(), longer);
+}
+
+TEST_F(SamplingTest, ModelAloneIsEnoughAndItsPositionsAreKept) {
+  Save(RunDescription{Json::object(), kModel});
+  line_.sample.bytes = kModel.at("max_position_embeddings").get<int64_t>();
+  EXPECT_EQ(Sampled().size(), 5 + static_cast<size_t>(line_.sample.bytes));
 }
 
 TEST_F(SamplingTest, HowTheModelWasShardedIsNotTakenOver) {

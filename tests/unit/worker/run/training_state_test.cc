@@ -59,11 +59,13 @@ TEST(TrainingStateTest, DescriptionComesBackAsItWas) {
   EXPECT_FALSE(ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00ff"})).description);
   TrainingState state{1, 2, {3, 4}, 5, "00ff"};
   state.description = RunDescription{{{"optimizer", {{"lr", 0.1}}}},
-                                     {{"rope_scaling", nullptr}, {"sizes", {1, 2.5}}}};
+                                     {{"rope_scaling", nullptr}, {"sizes", {1, 2.5}}},
+                                     "/models/one"};
   const TrainingState back = ParseTrainingState(FormatTrainingState(state));
   ASSERT_TRUE(back.description);
   EXPECT_EQ(back.description->config, state.description->config);
   EXPECT_EQ(back.description->model_config, state.description->model_config);
+  EXPECT_EQ(back.description->model_folder, "/models/one");
 }
 
 TEST(TrainingStateTest, DescriptionOfAnotherKindIsRefused) {

@@ -11,6 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/json/strict_json.h"
+#include "formats/tensors/open_tensors.h"
+#include "formats/tensors/write_checkpoint.h"
+#include "fsdp_runtime/archive/error.h"
 #include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun::worker {
@@ -120,6 +123,44 @@ TEST_F(LoadWeightsTest, EveryRankGetsItsRangeInEveryStoredAndShardDtype) {
   }
 }
 
+TEST_F(LoadWeightsTest, CheckpointIsReadLikeAFolderOfAModelAndDamageIsNamed) {
+  Write(tensors_);
+  const std::string path = (folder_ / "step-3").string();
+  CheckpointToWrite checkpoint;
+  for (const auto& [name, tensor] : tensors_) {
+    checkpoint.tensors.push_back({"model." + name, name});
+  }
+  checkpoint.tensors.push_back({"optim.state.exp_avg", "model.norm.weight"});
+  const auto source = OpenTensors(folder_.string());
+  WriteCheckpoint(*source, checkpoint, path, Existing::kRefuse);
+  for (const int64_t rank : {0, 1, 2}) {
+    const auto slices = Shards(rank, 3);
+    LoadWeights(path, slices, Names());
+    ExpectLoaded(slices);
+  }
+  const std::filesystem::path file = std::filesystem::path(path) / "__0_0.distcp";
+  std::fstream data(file, std::ios::in | std::ios::out | std::ios::binary);
+  const float one = 100;  // the first of model.layers.0.weight
+  std::string bytes(std::filesystem::file_size(file), '\0');
+  data.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&one), sizeof one));
+  ASSERT_NE(at, std::string::npos);
+  data.seekp(static_cast<std::streamoff>(at) + 2) << '\x07';
+  data.close();
+  try {
+    LoadWeights(path, Shards(0, 1), Names());
+    FAIL();
+  } catch (const fsdp::archive::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("__0_0.distcp"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(LoadWeightsTest, WhatHoldsNoWeightsIsNamed) {
+  EXPECT_EQ(Refusal(), "model.weights: cannot read " + folder_.string() +
+                           ": it has neither .metadata, nor model.safetensors, nor "
+                           "model.safetensors.index.json, so it is no complete checkpoint");
+}
+
 TEST_F(LoadWeightsTest, ColumnsOfAMatrixAreRead) {
   Write(tensors_);
   for (fsdp::LocalShard& slice : Shards(0, 1)) {
@@ -188,7 +229,8 @@ TEST_F(LoadWeightsTest, WrongShapeAndDtypeAreNamedBeforeAnythingIsRead) {
   Write(given);
   const auto slices = Shards(0, 1);
   EXPECT_THROW(LoadWeights(folder_.string(), slices, Names()), ConfigError);
-  EXPECT_EQ(Refusal(), "tensor model.norm.weight has dtype I64: expected F32, BF16 or F16");
+  EXPECT_EQ(Refusal(), "tensor model.norm.weight has dtype torch.int64: expected torch.float32, torch.bfloat16 or "
+                       "torch.float16");
   EXPECT_EQ(slices[0].local.min().item<float>(), -1);
   EXPECT_EQ(slices[0].local.max().item<float>(), -1);
 }
