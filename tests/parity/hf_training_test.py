@@ -16,7 +16,19 @@ from pathlib import Path
 import make_case
 import torch
 import transformers_fsdp2
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS, STEPS, LENGTH = 2, 20, 64
@@ -24,9 +36,15 @@ TOLERANCE = 1e-5
 SENTENCE = "the quick brown fox jumps over a lazy dog. "
 PROMPT, GENERATED = "the ", 40
 
+# Of the families of decoders alike.
+DECODER = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "max_position_embeddings": LENGTH, "bos_token_id": None, "eos_token_id": None}
+
 FAMILIES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-                                                  num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=LENGTH)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**DECODER)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**DECODER)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**DECODER, head_dim=32, tie_word_embeddings=True)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**DECODER, sliding_window=LENGTH // 4)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, n_positions=LENGTH, resid_pdrop=0.0,
                                                embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)),
 }
