@@ -10,21 +10,6 @@
 
 namespace fsdprun::ckpt {
 
-/// One archive of a data file. `file` must outlive it.
-class BlobSource : public fsdp::archive::ByteSource {
- public:
-  BlobSource(const checkpoint::InputFile& file, const checkpoint::BlobLocation& blob)
-      : file_(file), blob_(blob) {}
-  int64_t size() const override { return blob_.length; }
-  void read(int64_t offset, void* out, int64_t byte_count) const override {
-    file_.Read(blob_.offset + offset, out, byte_count);
-  }
-
- private:
-  const checkpoint::InputFile& file_;
-  checkpoint::BlobLocation blob_;
-};
-
 /// Compares all records of an archive with their CRC-32. Returns whether all of them have one:
 /// torch.save leaves it out where torch.serialization.set_crc32_options says so. Errors:
 /// CheckpointError, starting with `what`.

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "formats/checkpoint/blob_source.h"
 #include "formats/checkpoint/checkpoint_reader.h"
 #include "formats/checkpoint/error.h"
 #include "formats/checkpoint/torch_blob.h"
@@ -90,7 +91,7 @@ void CheckBlob(const std::string& key, const BlobLocation& blob, const std::stri
                                       std::to_string(file.size()) + " bytes, the item ends at " +
                                       std::to_string(blob.offset + blob.length));
   }
-  const BlobSource source(file, blob);
+  const checkpoint::BlobSource source(file, blob);
   if (!CheckArchive(source, what)) {
     findings.CountUnchecked();
   }
@@ -101,7 +102,7 @@ void CheckChunk(const std::string& key, const checkpoint::StoredTensor& tensor,
                 std::map<std::string, InputFile>& files, Findings& findings) {
   CheckBlob(key, chunk.blob, path, files, findings);
   const std::string what = key + " in " + path + "/" + chunk.blob.file;
-  const BlobSource source(files.at(chunk.blob.file), chunk.blob);
+  const checkpoint::BlobSource source(files.at(chunk.blob.file), chunk.blob);
   const checkpoint::TensorBlob blob = checkpoint::ReadTensorFrame(source, what);
   if (blob.sizes != chunk.box.sizes || checkpoint::InfoOf(blob.dtype).name != tensor.dtype) {
     throw checkpoint::CheckpointError(what + " has another shape or dtype than .metadata says");

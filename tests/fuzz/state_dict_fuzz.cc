@@ -3,7 +3,6 @@
 // are tried. Properties: memory in proportion to the input; one line of error; tensors whose
 // elements can be counted and, in an archive, read.
 
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,24 +13,12 @@
 #include "fsdp_runtime/archive/saved_dicts.h"
 #include "fsdp_runtime/archive/zip_archive.h"
 #include "tests/fuzz/fuzz_support.h"
+#include "tests/fuzz/memory_source.h"
 
 namespace fsdp::archive {
 namespace {
 
-class MemorySource : public ByteSource {
- public:
-  explicit MemorySource(std::string bytes) : bytes_(std::move(bytes)) {}
-  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
-  void read(int64_t offset, void* out, int64_t byte_count) const override {
-    FSDPRUN_CHECK(
-        offset >= 0 && byte_count >= 0 && offset <= size() && byte_count <= size() - offset,
-        "read outside the file");
-    std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(byte_count));
-  }
-
- private:
-  const std::string bytes_;
-};
+using fsdprun::fuzz::MemorySource;
 
 /// The result of `read`; none if it throws the documented exception.
 template <class Read>

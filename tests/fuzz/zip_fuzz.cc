@@ -12,6 +12,7 @@
 #include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 #include "tests/fuzz/fuzz_support.h"
+#include "tests/fuzz/memory_source.h"
 
 namespace fsdprun::checkpoint {
 namespace {
@@ -19,22 +20,8 @@ namespace {
 using fsdp::archive::ByteSource;
 using fsdp::archive::ZipRecord;
 using fsdp::archive::ZipWriter;
+using fsdprun::fuzz::MemorySource;
 using nlohmann::json;
-
-class MemorySource : public ByteSource {
- public:
-  explicit MemorySource(std::string bytes) : bytes_(std::move(bytes)) {}
-  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
-  void read(int64_t offset, void* out, int64_t byte_count) const override {
-    FSDPRUN_CHECK(
-        offset >= 0 && byte_count >= 0 && offset <= size() && byte_count <= size() - offset,
-        "read outside the blob");
-    std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(byte_count));
-  }
-
- private:
-  const std::string bytes_;
-};
 
 std::string ArchiveAround(std::string_view pickle) {
   ZipWriter zip;
