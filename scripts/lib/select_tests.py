@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "formats/", "worker/", "fsdp_runtime/")
-# What says how sources are compiled and looked at.
-SETTINGS = (".clang-tidy", "CMakeLists.txt", "cmake/", "scripts/lint", "scripts/lib/tidy_database.py")
+# What says how sources are compiled and looked at. Of cmake/, what sets the compiler's options for all of them: which libraries
+# are found, tested and installed is of no account to the linters.
+SETTINGS = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json", "cmake/FindLibTorch.cmake", "cmake/FsdprunGrpc.cmake",
+            "cmake/FsdprunTargets.cmake", "cmake/FsdprunToolchain.cmake", "scripts/lint", "scripts/lib/tidy_database.py")
 # What no program and no test is made of: the checks of texts and rules look at it.
 TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "scripts/lib/tidy_clean",
          "tests/fuzz/")

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
-from select_tests import parse_graph, product_sources, select, with_includers  # noqa: E402
+from select_tests import SETTINGS, parse_graph, product_sources, select, with_includers  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
 base|base|control|1|
@@ -62,7 +62,17 @@ class SelectTest(unittest.TestCase):
         self.assertEqual(sorted(product_sources(["proto/low.proto"], texts)), ["agent/codec.cc", "agent/link.cc"])
         self.assertEqual(product_sources(["proto/high.proto"], texts), ["agent/codec.cc"])
         self.assertEqual(product_sources(["docs/STYLE.md"], texts), [])
-        self.assertIsNone(product_sources(["base/loop.cc", ".clang-tidy"], texts))
+
+    def test_the_linters_look_at_everything_if_the_compilers_options_changed(self):
+        texts = {"base/loop.cc": ""}
+        for path in (".clang-tidy", "CMakeLists.txt", "CMakePresets.json", "cmake/FsdprunTargets.cmake", "cmake/FsdprunToolchain.cmake"):
+            self.assertIsNone(product_sources(["base/loop.cc", path], texts), path)
+        for path in ("cmake/FindYamlCpp.cmake", "cmake/FsdprunTests.cmake", "cmake/FsdprunInstall.cmake", "base/CMakeLists.txt"):
+            self.assertEqual(product_sources(["base/loop.cc", path], texts), ["base/loop.cc"], path)
+
+    def test_the_linters_settings_are_files(self):
+        root = Path(__file__).resolve().parents[2]
+        self.assertEqual([path for path in SETTINGS if not (root / path).is_file()], [])
 
     def test_includers_are_followed_across_folders(self):
         texts = {"tests/unit/agent/a_test.cc": '#include "tests/unit/base/waiter.h"\n',
