@@ -17,6 +17,7 @@
 #include "worker/config/config.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
+#include "worker/data/open_file_limit.h"
 #include "worker/run/failure.h"
 #include "worker/run/sampling.h"
 #include "worker/run/trainer.h"
@@ -30,7 +31,8 @@ Json Resolve(const CommandLine& line, const WorkerEnvironment& environment) {
     return ResolveConfig(line.config, line.overrides);
   }
   const AccelerateSettings accelerate =
-      SettingsOfAccelerate(ReadAccelerateConfig(line.accelerate_config));
+      SettingsOfAccelerate(ReadAccelerateConfig(line.accelerate_config),
+                           {environment.world_size, environment.local_world_size});
   if (environment.rank == 0) {
     for (const std::string& note : accelerate.notes) {
       std::fprintf(stderr, "fsdp-train: %s\n", note.c_str());
@@ -85,6 +87,7 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
 int Main(const std::vector<std::string>& arguments) {
   // A pipe of metrics or output whose reader has gone is an error of that write.
   std::signal(SIGPIPE, SIG_IGN);
+  RaiseOpenFileLimit();
   const std::map<std::string, std::string> variables = ReadProcessEnvironment();
   WorkerEnvironment environment;
   // Read first, so that an invalid variable can be reported in the error file.

@@ -91,8 +91,10 @@ std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::st
     const bool is_ours =
         entry.path == published ||
         (entry.sequence.value_or(0) > 0 && !entry.run.empty() && entry.run == retention.run);
-    if (!entry.is_complete || !is_ours || ++kept <= retention.keep || entry.path == published ||
-        IsKeptForEver(entry.step, retention)) {
+    // One that is damaged is none of those that are kept, but may still be of use to somebody.
+    const bool must_stay = entry.is_damaged && kept < retention.keep;
+    if (!entry.is_complete || !is_ours || must_stay || ++kept <= retention.keep ||
+        entry.path == published || IsKeptForEver(entry.step, retention)) {
       continue;
     }
     const std::string renamed = entry.path + ".delete-" + claim.id;

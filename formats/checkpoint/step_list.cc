@@ -21,7 +21,7 @@ std::vector<StepEntry> FindSteps(const std::string& directory) {
       step = replaced;
     }
     if (step && DirectoryExists(path)) {
-      entries.push_back({path, *step, FileExists(path + "/" + kMetadataFile), 0, {}, {}});
+      entries.push_back({path, *step, FileExists(path + "/" + kMetadataFile), 0, {}, {}, false});
     }
   }
   return entries;
@@ -51,6 +51,8 @@ std::vector<StepEntry> StepList::List(const std::string& directory) {
       entry.sequence = read.sequence;
       entry.job_id = read.job_id;
       entry.run = read.run;
+      const auto damaged = damaged_.find(entry.path);
+      entry.is_damaged = damaged != damaged_.end() && damaged->second == read.sequence;
       known_[directory].emplace(manifest, read);
     } catch (const CheckpointError&) {
       entry.sequence.reset();
@@ -62,6 +64,15 @@ std::vector<StepEntry> StepList::List(const std::string& directory) {
            std::pair(b.sequence.value_or(kUnknown), b.step);
   });
   return entries;
+}
+
+void StepList::NoteDamaged(const std::string& path) {
+  const std::string manifest = path + "/" + kManifestFile;
+  for (const auto& [directory, manifests] : known_) {
+    if (const auto known = manifests.find(manifest); known != manifests.end()) {
+      damaged_[path] = known->second.sequence;
+    }
+  }
 }
 
 std::vector<StepEntry> ListSteps(const std::string& directory) {

@@ -16,6 +16,7 @@ struct StepEntry {
   std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it is unreadable
   std::string job_id;               // empty: unknown
   std::string run;                  // empty: unknown
+  bool is_damaged = false;          // as StepList::NoteDamaged has told
 };
 
 /// Lists checkpoints again and again: a start does it several times and each save twice. Reading
@@ -25,6 +26,8 @@ class StepList {
  public:
   /// As ListSteps.
   std::vector<StepEntry> List(const std::string& directory);
+  /// Of a checkpoint that was listed: it cannot be loaded. Until another is published in its place.
+  void NoteDamaged(const std::string& path);
 
  private:
   /// Of a file: a write, or another file of its name, changes one of them.
@@ -45,6 +48,7 @@ class StepList {
   static Known Read(const std::string& manifest, const Manifests& known);
 
   std::map<std::string, Manifests> known_;  // by directory; those that its last list had
+  std::map<std::string, int64_t> damaged_;  // sequence by path
 };
 
 /// All of them in the order of their names, without what their fsdprun.json says.

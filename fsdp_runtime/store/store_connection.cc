@@ -52,8 +52,13 @@ StoreConnection::StoreConnection(const std::string& host, int port, TimePoint de
     ::poll(nullptr, 0, std::min<int>(static_cast<int>(pause.count()), remaining_ms(deadline)));
     pause = std::min(pause * 2, milliseconds(200));
   }
-  const int on = 1;
-  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const auto set = [this](int level, int name, int value) {
+    ::setsockopt(fd_, level, name, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // Firewalls forget connections that are silent for long, as one is between two checkpoints.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
 }
 
 StoreConnection::~StoreConnection() {

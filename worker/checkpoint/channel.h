@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/checkpoint/error.h"
+
 namespace fsdprun::checkpoint {
 
 /// Of an error: the way to the other ranks is lost. Nothing need be wrong with the disk.
@@ -24,18 +26,20 @@ class Channel {
   virtual std::string Ask(const std::string& mine, const Answer& answer) = 0;
   /// Rank 0's text on every rank.
   virtual std::string Broadcast(const std::string& mine) = 0;
-  /// From any thread: what waits, and whatever comes later, fails soon, with ECANCELED.
-  virtual void Cancel() = 0;
+  /// From any thread: what waits, and whatever would wait later, fails soon, as `why` says. Only
+  /// the first counts.
+  virtual void Cancel(const CheckpointError& why) = 0;
+  /// From any thread: whether this rank has lost the way to the others, which may still wait for
+  /// it. For good.
+  virtual bool IsLost() const { return false; }
 };
 
 /// Of a world of one.
 class LoneChannel : public Channel {
  public:
-  std::string Ask(const std::string& mine, const Answer& answer) override {
-    return answer({mine});
-  }
+  std::string Ask(const std::string& mine, const Answer& answer) override { return answer({mine}); }
   std::string Broadcast(const std::string& mine) override { return mine; }
-  void Cancel() override {}
+  void Cancel(const CheckpointError& /*why*/) override {}
 };
 
 }  // namespace fsdprun::checkpoint

@@ -129,6 +129,14 @@ class Saver {
   /// The same; waits for it until `deadline`.
   bool AwaitEnd(std::chrono::steady_clock::time_point deadline) const;
 
+  /// Of what Begin has begun: whether this rank has lost the way to the others, who may still wait
+  /// for its part. Not collective; to be told to them, and all to Cancel.
+  bool HasLostTheWay() const;
+  /// What Begin has begun ends soon, as `why` says unless it is published already. Not collective.
+  void Cancel(const CheckpointError& why);
+  /// What the next Begin exchanges over. Precondition: no save is in the making.
+  void SetBackground(std::shared_ptr<Channel> background);
+
   /// What Begin has begun: as Save, which blocks until it has ended on all ranks. Collective, over
   /// SaverOptions::group. What is no longer kept may still be being removed. Precondition: a save
   /// is in the making. Errors: as Save; kChannelLost if the background's channel is.

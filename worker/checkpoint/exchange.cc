@@ -5,8 +5,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "worker/checkpoint/channel.h"
 
@@ -31,6 +33,10 @@ std::string Outcome(const std::function<std::string()>& attempt) {
     return kGood + attempt();
   } catch (const CheckpointError& error) {
     return Failed(error.error_number(), error.what());
+  } catch (const std::bad_alloc& error) {
+    return Failed(ENOMEM, "out of memory");
+  } catch (const c10::OutOfMemoryError& error) {
+    return Failed(ENOMEM, error.what_without_backtrace());
   } catch (const c10::Error& error) {
     return Failed(0, error.what_without_backtrace());
   } catch (const std::exception& error) {

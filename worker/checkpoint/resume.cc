@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "formats/checkpoint/checkpoint_reader.h"
@@ -158,6 +161,42 @@ bool WasRemoved(const std::string& path, const Group& group) {
   return answer == "removed";
 }
 
+// Note [Faults of reading]
+// A file system that is out of reach for a moment, or memory that is short, says nothing against a
+// checkpoint: to take the older one would do its steps again. So it is tried again, and then the
+// process ends, whose next start tries once more. Only EIO that stays is damage: a broken sector
+// stays for ever, while the older checkpoint may be good.
+constexpr int kAttemptsMax = 3;
+constexpr auto kPause = std::chrono::milliseconds(500);
+
+bool IsDamage(const CheckpointError& error) {
+  return error.error_number() == EIO || !MayPass(error.error_number());
+}
+
+/// So that it does not count as one of those that are kept.
+void NoteDamaged(const std::string& path, const CheckpointError& error, const Group& group) {
+  if (group.steps && IsDamage(error)) {
+    group.steps->NoteDamaged(path);
+  }
+}
+
+/// What `read` returns, which throws on all ranks alike, or on none; it is called again after what
+/// may pass.
+template <typename Read>
+auto ReadPatiently(const Group& group, const Read& read) {
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return read();
+    } catch (const CheckpointError& error) {
+      if (attempt == kAttemptsMax || !MayPass(error.error_number())) {
+        throw;
+      }
+      EmitWarning(group, std::string(error.what()) + "; trying again");
+    }
+    std::this_thread::sleep_for(attempt * kPause);
+  }
+}
+
 /// How candidates are looked at.
 struct Look {
   Verify verify;
@@ -169,7 +208,7 @@ Candidate VerifyUnlessUnloadable(const std::string& path, const Group& group, co
   if (const auto known = look.unloadable.find(path); known != look.unloadable.end()) {
     throw known->second;
   }
-  return VerifyOnAll(path, group, look.verify);
+  return ReadPatiently(group, [&] { return VerifyOnAll(path, group, look.verify); });
 }
 
 /// nullopt if one of them was removed in the meantime, unless `is_last`.
@@ -187,6 +226,7 @@ std::optional<Search> TryInTurn(const json& paths, const Group& group, const Loo
       if (!is_last && WasRemoved(path.get<std::string>(), group)) {
         return std::nullopt;
       }
+      NoteDamaged(path.get<std::string>(), error, group);
       search.warnings.push_back("skipped " + path.get<std::string>() + ": " + error.what());
       search.first_error = search.first_error.empty() ? error.what() : search.first_error;
       if (MayPass(error.error_number())) {
@@ -313,7 +353,7 @@ std::optional<Candidate> LoadChosen(
       throw known->second;
     }
     try {
-      load(*candidate);
+      ReadPatiently(group, [&] { load(*candidate); });
       return candidate;
     } catch (const MismatchError&) {
       throw;
@@ -324,7 +364,10 @@ std::optional<Candidate> LoadChosen(
         }
         lost = candidate->path + " was removed while it was being loaded";
         EmitWarning(group, lost + "; looking for the newest");
+      } else if (!IsDamage(error)) {
+        throw;
       } else {
+        NoteDamaged(candidate->path, error, group);
         lost = error.what();
         unloadable.emplace(candidate->path, error);
       }

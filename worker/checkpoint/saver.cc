@@ -103,6 +103,7 @@ struct Saver::Impl {
   void ClaimDirectory();
   std::shared_ptr<const SavePlan> Agree(int64_t step, const State& state, Snapshot& snapshot);
   void Prepare(const Snapshot& snapshot, const SavePlan& plan);
+  void ToHost(Snapshot& snapshot);
   Saved Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                  const ToHost& to_host);
   void AwaitThread() const {
@@ -131,9 +132,9 @@ struct Saver::Impl {
   std::future<std::string> pending;
   /// With the end of the thread: what was retired is removed.
   std::shared_future<void> tidied;
-  /// Valid while something may be removed that has the name which the present save has until it is
-  /// published.
-  std::shared_future<void> in_the_way;
+  /// As it was when the present save began, with the step of the save before it.
+  std::shared_future<void> removal;
+  int64_t removal_step = 0;
   /// Of the last save, until this rank's part of it has ended.
   std::atomic<Clock::duration> save_time{Clock::duration::zero()};
 };
@@ -170,16 +171,35 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot, const SavePlan
   return sink.Publish(std::move(manifest), ComposeMetadata(plan, written));
 }
 
-/// On rank 0.
+/// A save that is not begun. Who begins saves as well has room for copies already.
+void Saver::Impl::ToHost(Snapshot& snapshot) {
+  if (background.channel && staging.is_on_device()) {
+    staging.Copy(snapshot);
+  } else {
+    CopyToHost(snapshot);
+  }
+}
+
+/// On rank 0. What the save before it retired may still be being removed.
 void Saver::Impl::Prepare(const Snapshot& snapshot, const SavePlan& plan) {
-  if (in_the_way.valid()) {
-    in_the_way.wait();
+  const bool is_in_the_way = removal.valid() && removal_step == snapshot.step;
+  if (is_in_the_way) {
+    removal.wait();  // what it replaced had the name that this one has until it is published
   }
   int64_t needed_bytes = plan.bytes;
   for (const BlobToWrite& object : snapshot.objects) {
     needed_bytes += static_cast<int64_t>(object.object.size());
   }
-  sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
+  try {
+    sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
+  } catch (const CheckpointError& error) {
+    const bool is_full = error.error_number() == ENOSPC || error.error_number() == EDQUOT;
+    if (!is_full || !removal.valid()) {
+      throw;
+    }
+    removal.wait();
+    sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
+  }
 }
 
 std::string Saver::Impl::Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
@@ -239,7 +259,8 @@ void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& e
 /// Fills in the snapshot. Collective over training's communicator.
 std::shared_ptr<const SavePlan> Saver::Impl::Agree(int64_t step_to_save, const State& state,
                                                    Snapshot& snapshot) {
-  in_the_way = step_to_save == step ? tidied : std::shared_future<void>();
+  removal = tidied;
+  removal_step = step;
   step = step_to_save;
   began_at = Clock::now();
   try {
@@ -294,7 +315,7 @@ Saver::Saver(const SaverOptions& options) : impl_(std::make_shared<Impl>(options
 
 Saver::~Saver() {
   if (impl_->pending.valid()) {
-    impl_->background.channel->Cancel();
+    Cancel(CheckpointError("the saver has ended", ECANCELED));
   }
   impl_->AwaitThread();
 }
@@ -309,7 +330,9 @@ void Saver::Release() {
 std::string Saver::Save(int64_t step, const State& state) {
   Snapshot snapshot;
   const std::shared_ptr<const SavePlan> plan = impl_->Agree(step, state, snapshot);
-  const Saved saved = impl_->Complete(impl_->group, snapshot, *plan, CopyToHost);
+  impl_->staging.Mark(snapshot);
+  const Saved saved = impl_->Complete(impl_->group, snapshot, *plan,
+                                      [this](Snapshot& shared) { impl_->ToHost(shared); });
   impl_->save_time = Clock::now() - impl_->began_at;
   impl_->sink.Remove(saved.retired);
   return saved.path;
@@ -322,7 +345,7 @@ void Saver::Begin(int64_t step, const State& state) {
   TORCH_CHECK(!impl.pending.valid(),
               "checkpoint::Saver::Begin: a save is in the making; Finish() it first");
   auto snapshot = std::make_shared<Snapshot>();
-  const std::shared_ptr<const SavePlan> plan = impl.Agree(step, state, *snapshot);
+  std::shared_ptr<const SavePlan> plan = impl.Agree(step, state, *snapshot);
   impl.background.channel->Restart();
   impl.staging.Mark(*snapshot);
   std::promise<void> copied;
@@ -331,13 +354,16 @@ void Saver::Begin(int64_t step, const State& state) {
   impl.copied = copied.get_future();
   impl.pending = published.get_future();
   const std::shared_future<void> before = std::exchange(impl.tidied, tidied.get_future().share());
-  std::thread([shared = impl_, snapshot, plan, before, copied = std::move(copied),
+  std::thread([shared = impl_, snapshot, plan = plan, before, copied = std::move(copied),
                published = std::move(published), tidied = std::move(tidied)]() mutable {
     shared->SaveBeside(*snapshot, *plan, copied, published);
     if (before.valid()) {
       before.wait();
     }
-    shared.reset();  // whoever waits may take what it refers to apart
+    // Whoever waits may take what they refer to apart.
+    snapshot.reset();
+    plan.reset();
+    shared.reset();
     tidied.set_value();
   }).detach();
 }
@@ -352,6 +378,16 @@ bool Saver::HasEnded() const { return AwaitEnd(Clock::now()); }
 
 bool Saver::AwaitEnd(Clock::time_point deadline) const {
   return impl_->pending.valid() && impl_->pending.wait_until(deadline) == std::future_status::ready;
+}
+
+bool Saver::HasLostTheWay() const { return HasEnded() && impl_->background.channel->IsLost(); }
+
+void Saver::Cancel(const CheckpointError& why) { impl_->background.channel->Cancel(why); }
+
+void Saver::SetBackground(std::shared_ptr<Channel> background) {
+  TORCH_CHECK(!impl_->pending.valid(),
+              "checkpoint::Saver::SetBackground: a save is in the making; Finish() it first");
+  impl_->background.channel = std::move(background);
 }
 
 std::string Saver::Finish() {

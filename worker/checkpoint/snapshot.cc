@@ -40,6 +40,53 @@ SliceInfo InfoOfSlice(const fsdp::LocalShard& slice) {
           slice.boxes};
 }
 
+// Allocators of pinned memory round each request up to a power of two, so that one for each tensor
+// could be twice as much.
+constexpr int64_t kSlabBytes = int64_t{256} << 20;
+constexpr int64_t kAlignment = 64;
+
+at::Tensor HostBytes(int64_t byte_count, bool is_pinned) {
+  const at::TensorOptions options(at::kByte);
+  if (is_pinned) {
+    try {
+      return at::empty({byte_count}, options.pinned_memory(true));
+    } catch (const c10::Error&) {
+      // Less memory may be locked than used.
+    }
+  }
+  return at::empty({byte_count}, options);
+}
+
+int64_t AlignedBytes(const at::Tensor& tensor) {
+  return (static_cast<int64_t>(tensor.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// One on the host for each of `tensors`.
+std::vector<at::Tensor> MakeBuffers(const std::vector<at::Tensor>& tensors, bool is_pinned) {
+  int64_t needed = 0;
+  for (const at::Tensor& tensor : tensors) {
+    needed += AlignedBytes(tensor);
+  }
+  std::vector<at::Tensor> buffers;
+  at::Tensor slab = at::empty({0}, at::kByte);
+  for (const at::Tensor& tensor : tensors) {
+    const int64_t byte_count = AlignedBytes(tensor);
+    if (slab.numel() < byte_count) {
+      slab = HostBytes(std::max(byte_count, std::min(needed, kSlabBytes)), is_pinned);
+    }
+    buffers.push_back(slab.narrow(0, 0, static_cast<int64_t>(tensor.nbytes()))
+                          .view(tensor.scalar_type())
+                          .view(tensor.sizes()));
+    slab = slab.narrow(0, byte_count, slab.numel() - byte_count);
+    needed -= byte_count;
+  }
+  return buffers;
+}
+
+bool IsRoomFor(const at::Tensor& buffer, const at::Tensor& tensor) {
+  return buffer.sizes() == tensor.sizes() && buffer.scalar_type() == tensor.scalar_type();
+}
+
 }  // namespace
 
 Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0) {
@@ -94,17 +141,14 @@ void Staging::Copy(Snapshot& snapshot) {
 
 void Staging::CopyAll(Snapshot& snapshot, bool is_beside) {
   const at::NoGradGuard no_grad;
-  buffers_.resize(snapshot.host.size());
+  if (!std::equal(buffers_.begin(), buffers_.end(), snapshot.host.begin(), snapshot.host.end(),
+                  IsRoomFor)) {
+    buffers_.clear();  // before there are others
+    buffers_ = MakeBuffers(snapshot.host, /*is_pinned=*/computed_.has_value());
+  }
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    at::Tensor& tensor = snapshot.host[i];
-    at::Tensor& buffer = buffers_[i];
-    if (!buffer.defined() || buffer.sizes() != tensor.sizes() ||
-        buffer.scalar_type() != tensor.scalar_type()) {
-      buffer = at::empty(tensor.sizes(),
-                         tensor.options().device(at::kCPU).pinned_memory(!tensor.is_cpu()));
-    }
-    buffer.copy_(tensor, /*non_blocking=*/is_beside);
-    tensor = buffer;
+    buffers_[i].copy_(snapshot.host[i], /*non_blocking=*/is_beside);
+    snapshot.host[i] = buffers_[i];
   }
 }
 

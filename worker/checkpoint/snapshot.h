@@ -33,12 +33,14 @@ Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0);
 /// Copies what is on a device; what is on the host already stays the state's.
 void CopyToHost(Snapshot& snapshot);
 
-/// Memory of the host for copies of a whole snapshot, from save to save; pinned for what is on a
-/// device. Thread: one at a time.
+/// Memory of the host for copies of a whole snapshot, from save to save; for what is on a device,
+/// pinned if it can be had. Thread: one at a time.
 class Staging {
  public:
   /// In the thread that computes: what it has put on its stream until now comes before the copy.
   void Mark(const Snapshot& snapshot);
+  /// Whether something of the snapshot that was marked is on a device.
+  bool is_on_device() const { return computed_.has_value(); }
   /// Copies all tensors, so that the state may change afterwards; on a stream of its own if they
   /// are on a device. Blocks the host until they are there. In any thread.
   void Copy(Snapshot& snapshot);
@@ -48,7 +50,7 @@ class Staging {
 
   /// What the copy waits for; absent: all is on the host.
   std::optional<c10::Event> computed_;
-  /// By slice; as they were of the last snapshot.
+  /// By slice, as they were of the last snapshot; parts of a few larger ones.
   std::vector<at::Tensor> buffers_;
 };
 

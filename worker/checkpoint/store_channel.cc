@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "fsdp_runtime/store/store_error.h"
@@ -37,24 +38,62 @@ std::string StoreChannel::KeyOf(const std::string& part) const {
          part;
 }
 
+void StoreChannel::Cancel(const CheckpointError& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cancelled_ = cancelled_.value_or(why);
+}
+
+void StoreChannel::ThrowIfCancelled() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (cancelled_) {
+    throw CheckpointError(*cancelled_);
+  }
+}
+
+template <typename Call>
+auto StoreChannel::Persist(const Call& call) {
+  const Clock::time_point until = Clock::now() + options_.silence_max;
+  while (true) {
+    ThrowIfCancelled();
+    try {
+      return call();
+    } catch (const fsdp::StoreError&) {
+      if (Clock::now() >= until) {
+        throw;
+      }
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(kLook, options_.silence_max));
+  }
+}
+
+void StoreChannel::Put(const std::string& key, const std::string& value) {
+  Persist([&] {
+    options_.store->set(key, value);
+    // Is answered after the other was done, which is not answered itself.
+    return options_.store->check({key});
+  });
+}
+
 std::string StoreChannel::Await(const std::string& key, int64_t from_rank) {
   const Clock::time_point deadline = Clock::now() + options_.timeout;
-  const std::string who = "rank " + std::to_string(from_rank);
   while (true) {
-    if (is_cancelled_) {
-      throw CheckpointError("did not wait for " + who + " any longer", ECANCELED);
+    const std::optional<std::string> text = Persist([&]() -> std::optional<std::string> {
+      try {
+        return options_.store->get(key,
+                                   std::min<Clock::time_point>(deadline, Clock::now() + kLook));
+      } catch (const fsdp::StoreTimeout&) {
+        return std::nullopt;  // not there yet
+      }
+    });
+    if (text) {
+      return *text;
     }
-    const Clock::time_point now = Clock::now();
-    if (now >= deadline) {
+    if (Clock::now() >= deadline) {
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.timeout);
-      throw CheckpointError(who + " has not told within " + std::to_string(seconds.count()) +
+      throw CheckpointError("rank " + std::to_string(from_rank) + " has not told within " +
+                                std::to_string(seconds.count()) +
                                 " s how its part of the save has ended; is its file system hung?",
                             ETIMEDOUT);
-    }
-    try {
-      return options_.store->get(key, std::min<Clock::time_point>(deadline, now + kLook));
-    } catch (const fsdp::StoreTimeout&) {
-      // Not there yet.
     }
   }
 }
@@ -76,6 +115,11 @@ void StoreChannel::GiveUp(const CheckpointError& error) {
   }
 }
 
+void StoreChannel::Fail(const CheckpointError& error) {
+  failure_ = error;
+  is_lost_ = error.error_number() == kChannelLost;
+}
+
 std::string StoreChannel::Attempt(const std::function<std::string()>& exchange) {
   if (failure_) {
     throw CheckpointError(*failure_);
@@ -85,9 +129,9 @@ std::string StoreChannel::Attempt(const std::function<std::string()>& exchange) 
     ++number_;
     return text;
   } catch (const fsdp::StoreError& error) {
-    failure_ = CheckpointError(error.what(), kChannelLost);
+    Fail(CheckpointError(error.what(), kChannelLost));
   } catch (const CheckpointError& error) {
-    failure_ = error;
+    Fail(error);
   }
   if (options_.rank == 0) {
     GiveUp(*failure_);
@@ -113,8 +157,14 @@ std::string StoreChannel::CollectAndAnswer(const std::string& mine, const Answer
   }
   std::string answered = answer(texts);
   unread_ = {KeyOf("answer")};
-  options_.store->set(unread_.front(), kThere + answered);
-  Forget(std::move(read));
+  try {
+    Put(unread_.front(), kThere + answered);
+    Forget(std::move(read));
+  } catch (const fsdp::StoreError& error) {
+    Fail(CheckpointError(error.what(), kChannelLost));  // what follows in the series
+  } catch (const CheckpointError& error) {
+    Fail(error);
+  }
   return answered;
 }
 
@@ -123,7 +173,7 @@ std::string StoreChannel::Ask(const std::string& mine, const Answer& answer) {
     if (options_.rank == 0) {
       return CollectAndAnswer(mine, answer);
     }
-    options_.store->set(KeyOf(std::to_string(options_.rank)), mine);
+    Put(KeyOf(std::to_string(options_.rank)), mine);
     return AwaitAnswer();
   });
 }
@@ -134,7 +184,7 @@ std::string StoreChannel::Broadcast(const std::string& mine) {
       return AwaitAnswer();
     }
     unread_.push_back(KeyOf("answer"));
-    options_.store->set(unread_.back(), kThere + mine);
+    Put(unread_.back(), kThere + mine);
     return mine;
   });
 }

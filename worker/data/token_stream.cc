@@ -1,7 +1,6 @@
 #include "worker/data/token_stream.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cstring>
 
 #include "formats/json/strict_json.h"
+#include "worker/data/open_file_limit.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -18,21 +18,10 @@ namespace {
   throw ConfigError("cannot read data file " + path + ": " + cause);
 }
 
-/// Every data file stays open, and there may be more of them than the soft limit allows. Returns
-/// whether another try may succeed.
-bool RaiseFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) {
-    return false;
-  }
-  limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 int OpenForReading(const std::string& path) {
   for (;;) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 || errno != EMFILE || !RaiseFileLimit()) {
+    if (fd >= 0 || errno != EMFILE || !RaiseOpenFileLimit()) {
       return fd;
     }
   }

@@ -115,6 +115,7 @@ bool CheckpointKeeper::Save(bool is_last) {
     return is_given_up_ || IsSomeRankStopping();
   }
   CheckFiniteWeights();
+  Reconnect();
   if (is_async_ && !is_last && step < context_.config.train.steps) {
     Begin();
     return has_waited && IsSomeRankStopping();
@@ -146,6 +147,7 @@ void CheckpointKeeper::Begin() {
     return;
   }
   begun_step_ = step;
+  is_begun_given_up_ = false;
   context_.stop.SetSaving(true);
   // Who has asked for one meanwhile gets this one: no step was done since.
   context_.channel.PollStop();
@@ -154,11 +156,31 @@ void CheckpointKeeper::Begin() {
 
 bool CheckpointKeeper::IsWriting() const { return is_saving() && !saver_->HasEnded(); }
 
-void CheckpointKeeper::AwaitCopy() {
+bool CheckpointKeeper::HasLostTheWay() const {
+  return is_saving() && !is_begun_given_up_ && saver_->HasLostTheWay();
+}
+
+void CheckpointKeeper::GiveUpBegun() {
+  is_begun_given_up_ = true;
+  must_reconnect_ = true;
+  saver_->Cancel(checkpoint::CheckpointError(
+      "a rank has lost the way to the job's store, over which the ranks tell each other how their "
+      "parts have ended",
+      checkpoint::kChannelLost));
+}
+
+std::chrono::milliseconds CheckpointKeeper::StepTimeout() const {
+  const bool may_copy = begun_step_ && state_.step <= *begun_step_ + 1;
+  return may_copy ? kSaveTimeout : context_.stop.step_timeout();
+}
+
+Clock::duration CheckpointKeeper::AwaitCopy() {
+  const Clock::time_point start = Clock::now();
   if (is_saving()) {
     const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kSaving);
     saver_->AwaitCopy();
   }
+  return Clock::now() - start;
 }
 
 bool CheckpointKeeper::Finish(bool is_wanted) {
@@ -198,7 +220,7 @@ void CheckpointKeeper::WarnIfLate() {
 }
 
 bool CheckpointKeeper::AwaitBegun(bool is_last) {
-  enum { kHasEnded, kIsWriting, kMustGoOn };
+  enum { kHasEnded, kIsWriting, kMustGoOn, kIsLost };
   const std::chrono::milliseconds timeout =
       std::chrono::seconds(context_.config.parallel.timeout_seconds);
   const std::chrono::milliseconds interval = std::min(kAskInterval, timeout / 4);
@@ -206,8 +228,15 @@ bool CheckpointKeeper::AwaitBegun(bool is_last) {
   while (true) {
     const bool has_ended = saver_->AwaitEnd(Clock::now() + interval);
     const bool must_go_on = !is_last && Clock::now() >= deadline;
-    const int answer = has_ended ? kHasEnded : must_go_on ? kMustGoOn : kIsWriting;
+    const int answer = HasLostTheWay() ? kIsLost
+                       : has_ended     ? kHasEnded
+                       : must_go_on    ? kMustGoOn
+                                       : kIsWriting;
     const int highest = Vote(context_.world, answer).Highest();
+    if (highest == kIsLost) {
+      GiveUpBegun();
+      continue;
+    }
     if (highest != kIsWriting) {
       return highest == kHasEnded;
     }
@@ -217,6 +246,9 @@ bool CheckpointKeeper::AwaitBegun(bool is_last) {
                              ", which is still being written, before that of step " +
                              std::to_string(state_.step) + " can begin");
     WarnIfLate();
+    if (context_.stop.MustGiveUpSave()) {
+      saver_->Cancel(checkpoint::CheckpointError("the grace of the stop is over", ECANCELED));
+    }
   }
 }
 
@@ -250,9 +282,7 @@ void CheckpointKeeper::Tell(int64_t step, bool is_last, bool is_wanted,
       GiveUp(step);
       return;
     }
-    if (error.error_number() == checkpoint::kChannelLost) {
-      SaveBetweenStepsFromNow(error);
-    }
+    must_reconnect_ = must_reconnect_ || error.error_number() == checkpoint::kChannelLost;
     TellFailure(step, error, is_last, is_wanted);
     return;
   }
@@ -297,12 +327,14 @@ void CheckpointKeeper::TellFailure(int64_t step, const checkpoint::CheckpointErr
                        text + "; training goes on and tries again at the next period");
 }
 
-/// The store at which the ranks met need not live as long as they; they reach each other without.
-void CheckpointKeeper::SaveBetweenStepsFromNow(const checkpoint::CheckpointError& error) {
-  is_async_ = false;
-  context_.report.Event(std::string("warning: checkpoints are written between steps from now on, "
-                                    "because the ranks cannot exchange beside training: ") +
-                        error.what());
+/// The store at which the ranks met need not live as long as they; then they save between steps.
+void CheckpointKeeper::Reconnect() {
+  if (is_async_ && must_reconnect_) {
+    must_reconnect_ = false;
+    const std::shared_ptr<checkpoint::Channel> channel = MakeSaveChannel(group_);
+    is_async_ = channel != nullptr;
+    saver_->SetBackground(channel);
+  }
 }
 
 bool CheckpointKeeper::IsSomeRankStopping() {

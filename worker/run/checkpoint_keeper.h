@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -63,8 +64,15 @@ class CheckpointKeeper {
   bool is_saving() const { return begun_step_.has_value(); }
   /// Whether this rank's part of it has not ended.
   bool IsWriting() const;
-  /// Before the state changes.
-  void AwaitCopy();
+  /// Whether this rank has lost the way to the others, who may wait for its part.
+  bool HasLostTheWay() const;
+  /// Some rank has: what was begun ends soon. Collective only in that all ranks must call it.
+  void GiveUpBegun();
+  /// How long a stop waits for the step that is next: in the first ones the copy is waited for, by
+  /// this rank or by another.
+  std::chrono::milliseconds StepTimeout() const;
+  /// Before the state changes. Returns how long it has waited.
+  std::chrono::steady_clock::duration AwaitCopy();
   /// Tells how the save has ended that was begun, which it has on all ranks. `is_wanted`: false if
   /// somebody has asked for a newer one meanwhile, who is not to take this one for it. Returns
   /// whether the run must stop, as it was given up. Errors: as Save.
@@ -92,6 +100,8 @@ class CheckpointKeeper {
   bool MakeWay(bool is_last);
   void Begin();
   void SaveNow(bool is_last);
+  /// So that the next save can be begun after the way was lost.
+  void Reconnect();
   /// Does `save`, which returns the path, and tells how that has ended.
   void Tell(int64_t step, bool is_last, bool is_wanted, const std::function<std::string()>& save);
   void TellSaved(int64_t step, const std::string& path, bool is_wanted);
@@ -99,7 +109,6 @@ class CheckpointKeeper {
   void TellFailure(int64_t step, const checkpoint::CheckpointError& error, bool is_last,
                    bool is_wanted);
   void GiveUp(int64_t step);
-  void SaveBetweenStepsFromNow(const checkpoint::CheckpointError& error);
   bool IsSomeRankStopping();
   std::string LastSaveText() const;
 
@@ -111,6 +120,10 @@ class CheckpointKeeper {
   const std::shared_ptr<std::atomic<bool>> is_ending_ = std::make_shared<std::atomic<bool>>(false);
   /// Saves are begun, and not done at once.
   bool is_async_ = false;
+  /// The next one needs another channel.
+  bool must_reconnect_ = false;
+  /// Of what was begun.
+  bool is_begun_given_up_ = false;
   /// Null without checkpoint.dir.
   std::unique_ptr<checkpoint::Saver> saver_;
   bool may_be_restarted_ = false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/config/config.h"
+#include "worker/config/config_schema.h"
 #include "worker/data/token_stream.h"
 #include "worker/run/inputs.h"
 #include "worker/run/run_description.h"

@@ -78,19 +78,23 @@ at::Tensor TrainingStep::Backward(int64_t forwards, bool is_last_forward) {
 float TrainingStep::Conclude(const at::Tensor& loss, double seconds, StepOutcome& outcome) {
   // One small all-reduce: the mean loss, whether any rank was asked to stop, so that all ranks stop
   // after the same step, the mean time, so that all ranks ask equally often, whether rank 0 was
-  // asked for a checkpoint, and whether any rank still writes one.
+  // asked for a checkpoint, and whether any rank still writes one, or cannot tell how it ends.
   const float stop = context_.stop.IsRequested() ? 1.0F : 0.0F;
   const float save = context_.channel.TakeSave() && context_.world.rank() == 0 ? 1.0F : 0.0F;
   const float writing = checkpoints_.IsWriting() ? 1.0F : 0.0F;
-  const at::Tensor report =
-      at::stack({loss, at::full_like(loss, stop), at::full_like(loss, seconds),
-                 at::full_like(loss, save), at::full_like(loss, writing)});
+  const float lost = checkpoints_.HasLostTheWay() ? 1.0F : 0.0F;
+  const at::Tensor report = at::stack({loss, at::full_like(loss, stop),
+                                       at::full_like(loss, seconds), at::full_like(loss, save),
+                                       at::full_like(loss, writing), at::full_like(loss, lost)});
   context_.world.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
   const at::Tensor on_host = report.cpu();
   outcome.is_stopping = on_host[1].item<float>() > 0;
   step_seconds_ = on_host[2].item<float>();
   outcome.must_save = on_host[3].item<float>() > 0;
   outcome.has_saved = checkpoints_.is_saving() && on_host[4].item<float>() == 0;
+  if (on_host[5].item<float>() > 0) {
+    checkpoints_.GiveUpBegun();
+  }
   return on_host[0].item<float>();
 }
 
@@ -114,7 +118,7 @@ std::optional<float> TrainingStep::ForwardBackward(int64_t forwards, StepOutcome
 
 StepOutcome TrainingStep::Do() {
   // Of the phase before it may be minutes.
-  StopSignal::SetTimeout(context_.stop.step_timeout());
+  StopSignal::SetTimeout(checkpoints_.StepTimeout());
   const Clock::time_point start = Clock::now();
   const TrainConfig& config = context_.config;
   StepMetrics metrics;
@@ -137,7 +141,7 @@ StepOutcome TrainingStep::Do() {
   metrics.grad_norm =
       fsdp::clip_grad_norm_(state_.model.root, config.train.max_grad_norm).item<float>();
   CheckFinite(metrics);
-  checkpoints_.AwaitCopy();
+  const Clock::duration waited = checkpoints_.AwaitCopy();
   state_.optimizer->step();
   state_.optimizer->zero_grad();
   const int64_t tokens = config.train.micro_batch_size * config.train.grad_accumulation *
@@ -147,7 +151,7 @@ StepOutcome TrainingStep::Do() {
   metrics.tokens = state_.tokens;
   metrics.step_seconds = SecondsSince(start);
   metrics.tokens_per_second = static_cast<double>(tokens) / metrics.step_seconds;
-  context_.stop.NoteStep(Clock::now() - start);
+  context_.stop.NoteStep(Clock::now() - start - waited);
   Report(metrics);
   return outcome;
 }

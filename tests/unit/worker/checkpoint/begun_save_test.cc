@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "formats/checkpoint/commit.h"
@@ -31,7 +32,7 @@ class OwnCollectives : public Channel {
     return BroadcastText(group_, group_.collectives->rank() == 0 ? answer(texts) : "");
   }
   std::string Broadcast(const std::string& mine) override { return BroadcastText(group_, mine); }
-  void Cancel() override {}
+  void Cancel(const CheckpointError& /*why*/) override {}
 
  private:
   Group group_;
@@ -110,6 +111,31 @@ class SlowRemoval : public FileSystem {
  private:
   std::promise<void> may_go_;
   const std::shared_future<void> went_ = may_go_.get_future().share();
+};
+
+/// Has no room for step 4 until step 1 is removed, which begins only when somebody has seen that.
+class RoomAfterRemoval : public FileSystem {
+ public:
+  std::atomic<bool> was_full{false};
+  std::optional<int64_t> FreeBytes(const std::string& path) override {
+    const bool is_full = path.find("step-4") != std::string::npos && !has_removed_;
+    was_full = was_full || is_full;
+    return is_full ? 0 : int64_t{1} << 40;
+  }
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.name == "remove" && effect.path.find("step-1.delete-") != std::string::npos) {
+      while (!was_full) {  // so that the next save is there before
+        std::this_thread::yield();
+      }
+      has_removed_ = true;
+    }
+    return 0;
+  }
+
+ private:
+  std::atomic<bool> has_removed_{false};
 };
 
 /// Has so much room, and counts what is done to it.
@@ -197,6 +223,70 @@ TEST(BegunSaveTest, IsPublishedIfRank0SaysSoWhateverAnotherRankHasHeard) {
     paths[static_cast<size_t>(rank)] = saver.Finish();
   });
   EXPECT_EQ(paths, (std::vector<std::string>{dir / "step-4", dir / "step-4"}));
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 4);
+}
+
+/// On rank 1: never comes to the others. They wait for it until they are told not to.
+class NeverArrives : public OwnCollectives {
+ public:
+  explicit NeverArrives(const std::shared_ptr<fsdp::Collectives>& collectives)
+      : OwnCollectives(collectives), is_absent_(collectives->rank() == 1) {}
+  std::string Ask(const std::string& /*mine*/, const Answer& /*answer*/) override {
+    if (is_absent_) {
+      throw CheckpointError("the store is gone", kChannelLost);
+    }
+    throw CheckpointError(why_.get_future().get());
+  }
+  std::string Broadcast(const std::string& /*mine*/) override {
+    throw CheckpointError("the store is gone", kChannelLost);
+  }
+  void Cancel(const CheckpointError& why) override {
+    if (!is_absent_) {
+      why_.set_value(why);
+    }
+  }
+  bool IsLost() const override { return is_absent_; }
+
+ private:
+  const bool is_absent_;
+  std::promise<CheckpointError> why_;
+};
+
+TEST(BegunSaveTest, WhoHasLostTheWayIsNotWaitedFor) {
+  const TemporaryDirectory dir;
+  std::vector<std::string> failures(2);
+  OnTwoRanks<NeverArrives>(dir.path(), nullptr, [&](Saver& saver, int64_t rank) {
+    saver.Begin(4, StateOf(rank, 2, 4));
+    if (rank == 1) {
+      EXPECT_TRUE(saver.AwaitEnd(std::chrono::steady_clock::now() + std::chrono::minutes(1)));
+    }
+    EXPECT_EQ(saver.HasLostTheWay(), rank == 1);
+    saver.Cancel(CheckpointError("rank 1 has lost the way", kChannelLost));
+    try {
+      saver.Finish();
+      ADD_FAILURE() << "nobody has heard of rank 1's part";
+    } catch (const CheckpointError& error) {
+      failures[static_cast<size_t>(rank)] = error.what();
+      EXPECT_EQ(error.error_number(), kChannelLost);
+    }
+  });
+  EXPECT_EQ(failures[0], failures[1]);
+  EXPECT_NE(failures[0].find("step 4 failed: rank 1 has lost the way"), std::string::npos)
+      << failures[0];
+  EXPECT_EQ(FindSteps(dir.path()).size(), 0U);
+}
+
+TEST(BegunSaveTest, WhatIsBeingRemovedIsWaitedForIfThereIsNoRoomWithoutIt) {
+  const TemporaryDirectory dir;
+  const auto disk = std::make_shared<RoomAfterRemoval>();
+  OnTwoRanks(dir.path(), disk, [&](Saver& saver, int64_t rank) {
+    for (const int64_t step : {1, 2, 3}) {  // two are kept
+      saver.Begin(step, StateOf(rank, 2, step));
+      saver.Finish();
+    }
+    saver.Save(4, StateOf(rank, 2, 4));
+  });
+  EXPECT_TRUE(disk->was_full);
   EXPECT_EQ(LoadAndCheck(dir.path(), 2), 4);
 }
 

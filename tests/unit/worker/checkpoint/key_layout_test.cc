@@ -157,7 +157,7 @@ TEST_F(ForeignCheckpointTest, WithoutAnOptimizerSaysWhatToDo) {
   state.tensors[3].fqn = "optim.state.norm.weight.exp_avg";
   state.tensors[4].fqn = "optim.state.norm.weight.step";
   EXPECT_THAT(Load(state), AllOf(HasSubstr("it lacks optim.state.norm.weight.exp_avg"),
-                                 HasSubstr("fsdpctl ckpt export")));
+                                 HasSubstr("set model.weights to its folder")));
 }
 
 TEST_F(ForeignCheckpointTest, OptionsOfTheOptimizerAreReadPieceByPiece) {

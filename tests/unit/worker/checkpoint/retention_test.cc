@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checkpoint/step_list.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
 namespace fsdprun::checkpoint {
@@ -60,6 +61,37 @@ TEST(CheckpointRetentionTest, EveryNthStepStaysBesideTheNewest) {
   });
   EXPECT_THAT(ListDirectory(dir.path()),
               ElementsAre(".claim", ".lock", "latest", "step-10", "step-11", "step-4", "step-8"));
+}
+
+TEST(CheckpointRetentionTest, DamagedOneIsNoneOfThoseThatAreKept) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {100, 200});
+  FlipBit(dir / "step-200/__0_0.distcp", 8 * 2000);
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Group group = GroupOf(collectives);
+    group.steps = std::make_shared<StepList>();
+    State state = StateOf(0, 1, -1);
+    const auto loaded = LoadChosen(
+        group,
+        [&](const Unloadable& unloadable) {
+          return FindResume(dir.path(), "auto", group, Verify::kStructure, unloadable);
+        },
+        [&](const Candidate& candidate) { Load(candidate, state, group); });
+    EXPECT_EQ(loaded->step, 100);
+    SaverOptions options = OptionsOf(dir.path(), group);
+    options.keep = 2;
+    Saver saver(std::move(options));
+    saver.Save(150, StateOf(0, 1, 150));
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ElementsAre(".claim", ".lock", "latest", "step-100", "step-150", "step-200"));
+    saver.Save(160, StateOf(0, 1, 160));
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ElementsAre(".claim", ".lock", "latest", "step-150", "step-160"));
+    saver.Save(200, StateOf(0, 1, 200));  // is another one
+    saver.Save(210, StateOf(0, 1, 210));
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ElementsAre(".claim", ".lock", "latest", "step-200", "step-210"));
+  });
 }
 
 TEST(CheckpointRetentionTest, SaverReadsAnEarlierCheckpointsManifestOnce) {

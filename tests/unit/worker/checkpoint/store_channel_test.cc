@@ -108,6 +108,7 @@ TEST_F(StoreChannelTest, StoreThatIsGoneIsALostChannel) {
       std::make_shared<fsdp::StoreClient>("127.0.0.1", server->getPort(), std::chrono::seconds(30));
   options.prefix = "checkpoint/1";
   options.size = 2;
+  options.silence_max = std::chrono::milliseconds(100);
   StoreChannel channel(std::move(options));
   server.reset();
   try {
@@ -118,11 +119,73 @@ TEST_F(StoreChannelTest, StoreThatIsGoneIsALostChannel) {
   }
 }
 
+c10::intrusive_ptr<c10d::TCPStore> ServeAt(uint16_t port) {
+  const fsdp::SigpipeBlock no_sigpipe;
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.isServer = true;
+  options.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+TEST_F(StoreChannelTest, StoreThatIsOutOfReachForAWhileIsAskedAgain) {
+  auto server = fsdp::testing::serve_store();
+  const uint16_t port = server->getPort();
+  const auto join = [&](int64_t rank) {
+    StoreChannelOptions options;
+    options.store =
+        std::make_shared<fsdp::StoreClient>("127.0.0.1", port, std::chrono::seconds(30));
+    options.prefix = "checkpoint/1";
+    options.rank = rank;
+    options.size = 2;
+    return std::make_unique<StoreChannel>(std::move(options));
+  };
+  const auto rank0 = join(0);
+  const auto rank1 = join(1);
+  server.reset();  // both connections are cut
+  std::thread other([&] { EXPECT_EQ(rank1->Ask("mine", Nothing), "all"); });
+  std::thread first([&] {
+    EXPECT_EQ(rank0->Ask("first",
+                         [](const std::vector<std::string>& texts) {
+                           EXPECT_THAT(texts, testing::ElementsAre("first", "mine"));
+                           return std::string("all");
+                         }),
+              "all");
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server = ServeAt(port);
+  first.join();
+  other.join();
+  EXPECT_FALSE(rank0->IsLost() || rank1->IsLost());
+}
+
+TEST_F(StoreChannelTest, WhatRank0HasAnsweredHoldsThoughNobodyHearsIt) {
+  auto server = fsdp::testing::serve_store();
+  StoreChannelOptions options;
+  options.store =
+      std::make_shared<fsdp::StoreClient>("127.0.0.1", server->getPort(), std::chrono::seconds(30));
+  options.prefix = "checkpoint/1";
+  options.silence_max = std::chrono::milliseconds(100);
+  StoreChannel channel(std::move(options));
+  const std::string answered = channel.Ask("mine", [&](const std::vector<std::string>&) {
+    server.reset();
+    return std::string("published");
+  });
+  EXPECT_EQ(answered, "published");
+  EXPECT_TRUE(channel.IsLost());
+  try {
+    channel.Broadcast("more");
+    FAIL();
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.error_number(), kChannelLost) << error.what();
+  }
+}
+
 TEST_F(StoreChannelTest, IsCancelledWhileItWaits) {
   const auto channel = Join(1, 2);
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    channel->Cancel();
+    channel->Cancel(CheckpointError("enough", ECANCELED));
   });
   try {
     channel->Broadcast("");

@@ -39,7 +39,7 @@ class InputsTest : public testing::Test {
 TEST_F(InputsTest, ModelAndTextAreRead) {
   const RunInputs inputs = Read();
   EXPECT_EQ(inputs.model.vocab_size, 256);
-  EXPECT_EQ(inputs.model_config.at("vocab_size"), 256);
+  EXPECT_EQ(inputs.description.model_config.at("vocab_size"), 256);
   EXPECT_EQ(inputs.train->window_count(32), 1);
   EXPECT_EQ(inputs.valid, nullptr);
 }
@@ -77,7 +77,7 @@ TEST_F(InputsTest, ModelConfigThatNoCheckpointCanHoldIsRefused) {
   for (int i = 0; i < 40; ++i) {
     nested = Json::array({nested});
   }
-  Json model = Read().model_config;
+  Json model = Read().description.model_config;
   model["comment"] = nested;
   std::ofstream(directory_ / "config.json") << model.dump();
   EXPECT_NE(Refusal().find("config.json: nested deeper than 32"), std::string::npos);
