@@ -68,6 +68,7 @@ def main() -> int:
                  f"{statistics.median(one) / statistics.median(other):.2f}"])
     beside = statistics.median([values["beside"] for values in ours])
     rows.append([f"which takes {beside:.2f}: percent of it", f"{100 * statistics.median(one) / beside:.1f}", "-", "-"])
+    rows.append(["the same of the first one, whose memory is new", measure.summary([values["first_stall"] for values in ours]), "-", "-"])
     rows.append(["dd conv=fsync of as many bytes", measure.summary(dd), "-", "-"])
     print(f"{size / 1e9:.2f} GB, {RANKS} ranks, in {options.folder}, on {measure.machine()}\n")
     print(measure.table(["seconds", "fsdprun (range)", "DCP (range)", "ratio"], rows))

@@ -158,12 +158,13 @@ void Run(const std::string& dir, int64_t parameters, int64_t repeats) {
       }
       fsdprun::checkpoint::Load(*found, state, group);
     });
-    CostBeside(saver, group, step + 1, state, save.seconds);  // its copies' memory is new
+    const Beside first = CostBeside(saver, group, step + 1, state, save.seconds);
     const Beside beside = CostBeside(saver, group, step + 2, state, save.seconds);
     if (world->rank() == 0) {
       std::printf("{\"save\": %.4f, \"save_cpu\": %.4f, \"load\": %.4f, \"load_cpu\": %.4f, ",
                   save.seconds, save.cpu_seconds, load.seconds, load.cpu_seconds);
-      std::printf("\"beside\": %.4f, \"stall\": %.4f}\n", beside.seconds, beside.waited_seconds);
+      std::printf("\"beside\": %.4f, \"stall\": %.4f, \"first_stall\": %.4f}\n", beside.seconds,
+                  beside.waited_seconds, first.waited_seconds);
       std::fflush(stdout);
     }
   }

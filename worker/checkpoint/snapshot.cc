@@ -116,12 +116,12 @@ void CopyToHost(Snapshot& snapshot) {
 
 void Staging::Mark(const Snapshot& snapshot) {
   computed_.reset();
-  const auto on_device = std::find_if(snapshot.host.begin(), snapshot.host.end(),
-                                      [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
-  if (on_device != snapshot.host.end()) {
-    const c10::Device device = on_device->device();
-    computed_.emplace(device.type());
-    computed_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  for (const at::Tensor& tensor : snapshot.host) {
+    if (const std::optional<c10::Device> device = device_of_(tensor)) {
+      computed_.emplace(device->type());
+      computed_->record(c10::impl::VirtualGuardImpl(device->type()).getStream(*device));
+      return;
+    }
   }
 }
 

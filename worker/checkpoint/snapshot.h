@@ -37,6 +37,11 @@ void CopyToHost(Snapshot& snapshot);
 /// pinned if it can be had. Thread: one at a time.
 class Staging {
  public:
+  /// Where a tensor is that is not on the host.
+  using DeviceOf = std::optional<c10::Device> (*)(const at::Tensor& tensor);
+  /// `device_of`: another one for tests, whose devices are the host.
+  explicit Staging(DeviceOf device_of = OwnDevice) : device_of_(device_of) {}
+
   /// In the thread that computes: what it has put on its stream until now comes before the copy.
   void Mark(const Snapshot& snapshot);
   /// Whether something of the snapshot that was marked is on a device.
@@ -46,7 +51,12 @@ class Staging {
   void Copy(Snapshot& snapshot);
 
  private:
+  static std::optional<c10::Device> OwnDevice(const at::Tensor& tensor) {
+    return tensor.is_cpu() ? std::nullopt : std::optional(tensor.device());
+  }
   void CopyAll(Snapshot& snapshot, bool is_beside);
+
+  const DeviceOf device_of_;
 
   /// What the copy waits for; absent: all is on the host.
   std::optional<c10::Event> computed_;
