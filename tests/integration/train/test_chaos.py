@@ -4,6 +4,7 @@ included, over two launchers; and ranks are killed while they write a checkpoint
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -110,7 +111,7 @@ class KilledSaveTest(TrainCase):
         return next(self.checkpoints.glob("step-*.tmp-*"), None) if self.checkpoints.exists() else None
 
     def kill_in_a_save(self, ranks):
-        """Returns what the save had written."""
+        """Returns the step of the newest checkpoint at that moment, and what the save had written."""
         while True:
             wait_for_files(self.unfinished, self.checkpoints, "a save")
             time.sleep(self.random.choice(self.MOMENTS_S) * self.random.random())  # a point of the save that no event tells
@@ -119,15 +120,20 @@ class KilledSaveTest(TrainCase):
                 continue
             for pid in workers.values():
                 os.kill(pid, signal.SIGSTOP)
-            at = self.unfinished()
-            if at is not None:
+            at, saved = self.unfinished(), self.steps_saved()
+            is_in_a_save = at is not None and saved != []  # before the first one there is nothing to go back to
+            if is_in_a_save:
                 written = sorted(path.name for path in at.iterdir())
                 for rank in ranks:
                     os.kill(workers[rank], signal.SIGKILL)
             for pid in workers.values():
                 os.kill(pid, signal.SIGCONT)
-            if at is not None:
-                return written
+            if is_in_a_save:
+                return saved[-1], written
+
+    def resumed(self, launcher):
+        """After which step each start of the ranks went on."""
+        return [int(step) for step in re.findall(r"resuming after step (\d+) ", self.said(launcher))]
 
     def wait_for_more_steps(self):
         before = max(self.losses(), default=0)
@@ -140,12 +146,14 @@ class KilledSaveTest(TrainCase):
         for number in range(KILLS):
             self.wait_for_more_steps()
             ranks = [[0], [1], [0, 1]][number % 3]
-            print(f"kill {number + 1} of {ranks} after", self.kill_in_a_save(ranks), flush=True)
-            wait_until(lambda: self.said(launcher).count("resuming after step") > number, "the restart")
+            newest, written = self.kill_in_a_save(ranks)
+            print(f"kill {number + 1} of {ranks} with a checkpoint of step {newest}, after", written, flush=True)
+            wait_until(lambda: len(self.resumed(launcher)) > number, "the restart")
+            self.assertGreaterEqual(self.resumed(launcher)[number], newest)
         self.wait_for_more_steps()
         launcher.send_signal(signal.SIGTERM)
         _, out, err = self.finish(launcher)
-        self.assertEqual(out.count("resuming after step") + out.count("starting at step 0"), KILLS + 1, out[-5000:])
+        self.assertEqual((out.count("starting at step 0"), len(self.resumed(launcher))), (1, KILLS), out[-5000:])
         self.assertEqual(self.own_lines(out, err), [])
         last = max(self.losses())
         self.assertEqual(self.steps_saved()[-1], last)

@@ -132,12 +132,15 @@ class OthersTest(TrainCase):
         self.assert_intact(path)
         self.assertEqual((self.steps_saved(), self.records()), ([6], []))
 
-    def test_refused_at_the_save_if_it_came_later(self):
-        # More steps than it takes to make a directory.
-        settings = (*self.saving(every=1000), "train.steps=100000000", "checkpoint.on_failure=stop")
-        launcher = self.start_training(*settings)
+    def others_in_the_way(self, every):
+        """Such a directory, made while it trains, at a step that is saved soon: not at once, as its last records may be on their way."""
         wait_for_files(self.records, self.dir, "the first step", writes=True)
-        path = self.others(next(step for step in range(1000, 10**9, 1000) if step > self.records()[-1]["step"] + 1000))
+        with self.paused():
+            return self.others((self.records()[-1]["step"] // every + 2) * every)
+
+    def test_refused_at_the_save_if_it_came_later(self):
+        launcher = self.start_training(*self.saving(every=50), "train.steps=100000000", "checkpoint.on_failure=stop")
+        path = self.others_in_the_way(every=50)
         rc, out, err = self.finish(launcher)
         self.assertNotEqual(rc, 0)
         lines = self.own_lines(out, err)
@@ -149,8 +152,7 @@ class OthersTest(TrainCase):
 
     def test_told_and_left_out_at_the_save_if_it_came_later(self):
         launcher = self.start_training(*self.saving(every=50), "train.steps=100000000")
-        wait_for_files(self.records, self.dir, "the first step", writes=True)
-        path = self.others(next(step for step in range(50, 10**9, 50) if step > self.records()[-1]["step"] + 2000))
+        path = self.others_in_the_way(every=50)
         step = int(path.name[5:])
         wait_for_files(lambda: self.records()[-1]["step"] > step, self.dir, "steps after it", writes=True)
         wait_for_files(lambda: self.steps_saved()[-1] > step, self.checkpoints, "a later checkpoint")

@@ -1,9 +1,11 @@
 """Support for black-box tests of fsdp-train: a tiny model and text, runs under fsdprun or alone, small disks."""
 
+import contextlib
 import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import tempfile
 
@@ -94,6 +96,18 @@ class TrainCase(JobCase):
             rank = next((text[5:] for text in variables if text.startswith(b"RANK=")), b"0")
             found[int(rank)] = pid
         return found
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Its ranks stand still meanwhile."""
+        pids = self.processes_that_train()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def saving(self, every=2, keep=0):
         return (f"checkpoint.dir={self.checkpoints}", f"checkpoint.every_steps={every}", f"checkpoint.keep={keep}")
