@@ -17,7 +17,6 @@
 #include "formats/tensors/safetensors_tensors.h"
 #include "fsdpctl/ckpt/rename_map.h"
 #include "tests/fuzz/fuzz_support.h"
-#include "worker/models/model_config.h"
 
 namespace fsdprun {
 namespace {
