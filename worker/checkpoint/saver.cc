@@ -103,7 +103,7 @@ struct Saver::Impl {
   void ClaimDirectory();
   std::shared_ptr<const SavePlan> Agree(int64_t step, const State& state, Snapshot& snapshot);
   void Prepare(const Snapshot& snapshot, const SavePlan& plan);
-  void ToHost(Snapshot& snapshot);
+  void BringToHost(Snapshot& snapshot);
   Saved Complete(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                  const ToHost& to_host);
   void AwaitThread() const {
@@ -172,7 +172,7 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot, const SavePlan
 }
 
 /// A save that is not begun. Who begins saves as well has room for copies already.
-void Saver::Impl::ToHost(Snapshot& snapshot) {
+void Saver::Impl::BringToHost(Snapshot& snapshot) {
   if (background.channel && staging.is_on_device()) {
     staging.Copy(snapshot);
   } else {
@@ -332,7 +332,7 @@ std::string Saver::Save(int64_t step, const State& state) {
   const std::shared_ptr<const SavePlan> plan = impl_->Agree(step, state, snapshot);
   impl_->staging.Mark(snapshot);
   const Saved saved = impl_->Complete(impl_->group, snapshot, *plan,
-                                      [this](Snapshot& shared) { impl_->ToHost(shared); });
+                                      [this](Snapshot& shared) { impl_->BringToHost(shared); });
   impl_->save_time = Clock::now() - impl_->began_at;
   impl_->sink.Remove(saved.retired);
   return saved.path;
