@@ -128,10 +128,9 @@ std::string AdviseOnOptimizer(const DcpMetadata& metadata, const KeyLayout& layo
   const bool has_state =
       std::any_of(metadata.tensors.begin(), metadata.tensors.end(),
                   [&](const auto& entry) { return entry.first.starts_with(prefix); });
-  return has_state
-             ? ""
-             : "it has no optimizer's state; to begin a training with its weights, set "
-               "model.weights to its folder";
+  return has_state ? ""
+                   : "it has no optimizer's state; to begin a training with its weights, set "
+                     "model.weights to its folder";
 }
 
 }  // namespace fsdprun::checkpoint

@@ -14,13 +14,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-AccelerateSettings Settings(const std::string& yaml) {
-  return SettingsOfAccelerate(AccelerateConfig(yaml, "f.yaml"));
+AccelerateSettings Settings(const std::string& yaml, const AccelerateWorld& world = {}) {
+  return SettingsOfAccelerate(AccelerateConfig(yaml, "f.yaml"), world);
 }
 
-std::string RefusalOfFile(const std::string& yaml) {
+std::string RefusalOfFile(const std::string& yaml, const AccelerateWorld& world = {}) {
   try {
-    Settings(yaml);
+    Settings(yaml, world);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -40,7 +40,6 @@ TEST(AccelerateSettingsTest, WhatFsdpTrainDoesNotDoIsRefusedByName) {
   for (const char* keys :
        {"fsdp_offload_params: true", "fsdp_activation_checkpointing_offload: true",
         "fsdp_ignored_modules: x", "fsdp_sharding_strategy: NO_SHARD",
-        "fsdp_reshard_after_forward: 3", "fsdp_version: 1, fsdp_reshard_after_forward: true",
         "fsdp_version: 2, fsdp_reshard_after_forward: FULL_SHARD"}) {
     EXPECT_THAT(RefusalOfFile(Fsdp(keys)), HasSubstr("f.yaml:2: fsdp_config.fsdp_")) << keys;
   }
@@ -51,18 +50,29 @@ TEST(AccelerateSettingsTest, WhatFsdpTrainDoesNotDoIsRefusedByName) {
   }
 }
 
+TEST(AccelerateSettingsTest, WhatDoesNotFitTheRanksIsRefused) {
+  EXPECT_EQ(RefusalOfFile("distributed_type: 'NO'", {2, 2}),
+            "f.yaml:1: distributed_type = 'NO': expected FSDP: NO is for one process, and there "
+            "are 2");
+  EXPECT_EQ(RefusalOfFile(Fsdp("fsdp_sharding_strategy: HYBRID_SHARD"), {5, 2}),
+            "f.yaml:2: fsdp_config.fsdp_sharding_strategy = 'HYBRID_SHARD': expected FULL_SHARD or "
+            "SHARD_GRAD_OP: the 5 ranks are not on nodes with 2 each");
+}
+
 TEST(AccelerateSettingsTest, Strategies) {
-  const auto parallel = [](const std::string& keys, const std::string& more = "") {
-    return Settings(Fsdp(keys) + more).settings.at("parallel");
+  const auto parallel = [](const std::string& keys, const std::string& more = "",
+                           const AccelerateWorld& world = {}) {
+    return Settings(Fsdp(keys) + more, world).settings.at("parallel");
   };
   EXPECT_EQ(parallel(""), Json({{"strategy", "full_shard"}}));
   EXPECT_EQ(parallel("fsdp_sharding_strategy: SHARD_GRAD_OP"),
             Json({{"strategy", "shard_grad_op"}}));
   EXPECT_EQ(parallel("fsdp_reshard_after_forward: shard_grad_op"),
-            Json({{"strategy", "shard_grad_op"}}));
+            Json({{"strategy", "full_shard"}}))
+      << "accelerate launch sets FSDP_SHARDING_STRATEGY, which counts";
   EXPECT_EQ(parallel("fsdp_sharding_strategy: 1, fsdp_reshard_after_forward: 2"),
             Json({{"strategy", "full_shard"}}));
-  EXPECT_EQ(parallel("fsdp_sharding_strategy: HYBRID_SHARD", "num_machines: 3\n"),
+  EXPECT_EQ(parallel("fsdp_sharding_strategy: HYBRID_SHARD", "num_machines: 5\n", {6, 2}),
             Json({{"strategy", "full_shard"}, {"dp_replicate", 3}}));
   EXPECT_EQ(parallel("fsdp_sharding_strategy: HYBRID_SHARD_ZERO2"),
             Json({{"strategy", "shard_grad_op"}, {"dp_replicate", 1}}));
@@ -84,10 +94,13 @@ TEST(AccelerateSettingsTest, OtherSettings) {
             Json({{"activation_checkpointing", true}}));
   EXPECT_EQ(Settings("distributed_type: 'NO'\nuse_cpu: true\n").settings,
             Json({{"parallel", {{"backend", "shm"}}}}));
-  EXPECT_EQ(Settings("distributed_type: FSDP\nuse_cpu: true\nnum_machines: 2\n")
-                .settings.at("parallel")
-                .at("backend"),
-            "gloo");
+  const auto backend = [](const std::string& machines, const AccelerateWorld& world) {
+    return Settings("distributed_type: FSDP\nuse_cpu: true\nnum_machines: " + machines, world)
+        .settings.at("parallel")
+        .at("backend");
+  };
+  EXPECT_EQ(backend("1", {4, 2}), "gloo");
+  EXPECT_EQ(backend("2", {2, 2}), "shm");
 }
 
 TEST(AccelerateSettingsTest, EveryOtherKeyIsToldOnce) {
@@ -101,6 +114,21 @@ TEST(AccelerateSettingsTest, EveryOtherKeyIsToldOnce) {
                   "num_processes",
                   "f.yaml: has no meaning here: fsdp_config.fsdp_forward_prefetch, "
                   "fsdp_config.fsdp_use_orig_params"));
+}
+
+TEST(AccelerateSettingsTest, KeysThatDoNotCountHereAreToldToo) {
+  const auto told = [](const std::string& yaml) { return Settings(yaml).notes; };
+  EXPECT_THAT(told(Fsdp("fsdp_version: 2, fsdp_sharding_strategy: NO_SHARD")),
+              ElementsAre("f.yaml: has no meaning here: fsdp_config.fsdp_sharding_strategy"));
+  EXPECT_THAT(told(Fsdp("fsdp_reshard_after_forward: true")),
+              ElementsAre("f.yaml: has no meaning here: fsdp_config.fsdp_reshard_after_forward"));
+  const std::string none =
+      "distributed_type: 'NO'\nfsdp_config: {fsdp_activation_checkpointing: true, "
+      "fsdp_offload_params: true}\n";
+  EXPECT_THAT(told(none),
+              ElementsAre("f.yaml: has no meaning here: fsdp_config.fsdp_activation_checkpointing, "
+                          "fsdp_config.fsdp_offload_params"));
+  EXPECT_EQ(Settings(none).settings, Json::object());
 }
 
 TEST(AccelerateSettingsTest, OwnSettingsCountBeforeTheFile) {

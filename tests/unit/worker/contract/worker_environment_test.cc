@@ -33,6 +33,15 @@ TEST(WorkerEnvironmentTest, NothingSetIsASingleProcessWorld) {
   EXPECT_FALSE(env.uses_agent_store);
 }
 
+TEST(WorkerEnvironmentTest, ALauncherMayLeaveTheRanksOfALoneWorkerOut) {
+  const WorkerEnvironment env =
+      ParseWorkerEnvironment({{"FSDPRUN_GENERATION", "2"}, {"FSDPRUN_JOB_ID", "job"}});
+  EXPECT_TRUE(env.is_launched);
+  EXPECT_EQ(env.rank, 0);
+  EXPECT_EQ(env.world_size, 1);
+  EXPECT_EQ(env.generation, 2u);
+}
+
 TEST(WorkerEnvironmentTest, ReadsEveryVariable) {
   // Each number occurs once, so that none can be read from another's variable.
   Variables variables = TwoRanks();
