@@ -46,8 +46,8 @@
 
 namespace {
 
-using fsdprun::worker::CausalLm;
 using fsdprun::ModelConfig;
+using fsdprun::worker::CausalLm;
 using fsdprun::worker::TrainConfig;
 using fsdprun::worker::World;
 

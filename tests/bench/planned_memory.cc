@@ -28,8 +28,8 @@ int run(const std::string& path, int64_t ranks) {
   world.group = std::make_shared<fsdp::bench::InstantCollectives>(
       ranks, ranks == 1 ? 0 : ::sysconf(_SC_PAGESIZE));
   fsdprun::worker::ArrangeRanks(config.parallel.dp_replicate, world);
-  const fsdprun::worker::ShardedModel model = fsdprun::worker::ShardModel(
-      config, fsdprun::ReadModelConfig(config.model.config), world);
+  const fsdprun::worker::ShardedModel model =
+      fsdprun::worker::ShardModel(config, fsdprun::ReadModelConfig(config.model.config), world);
   const fsdp::plan::MemoryPlan plan =
       fsdp::planned_memory(model.root, {.adds_gradients = config.train.grad_accumulation > 1});
   std::cout << "{\"shards\": " << plan.shard_bytes << ", \"gradients\": " << plan.gradient_bytes
