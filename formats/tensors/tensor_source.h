@@ -8,7 +8,7 @@
 namespace fsdprun {
 
 struct TensorFacts {
-  std::string dtype;  // torch.<dtype>, or as the file spells one that torch does not have
+  std::string dtype;  // torch's name, "float32"; or as the file spells one that torch does not have
   std::vector<int64_t> shape;
   int64_t pieces = 0;              // how many parts it is stored in
   std::vector<std::string> files;  // that they lie in

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "worker/config/config.h"
-#include "worker/config/config_schema.h"
 #include "worker/data/token_stream.h"
 #include "worker/run/inputs.h"
 #include "worker/run/run_description.h"
@@ -75,27 +74,27 @@ std::optional<Plan> PlanOfConfig(const CommandLine& line) {
   return CheckedPlan(resolved, nullptr, resolved.at("model").at("config"));
 }
 
-/// The configuration it was trained with. Of what another program has trained, only what the model
-/// takes is known.
-Json TrainedConfig(const RunDescription& description, const std::string& source) {
-  if (!description.config.empty() || description.model_config.empty()) {
-    return description.config;
+/// Nobody has said how long the windows are of what another program has trained: not longer than
+/// the model takes.
+void LimitWindows(const RunDescription& description, const ModelConfig& model,
+                  const CommandLine& line, Json& resolved) {
+  const bool is_given = std::any_of(
+      line.overrides.begin(), line.overrides.end(),
+      [](const std::string& assignment) { return assignment.starts_with("data.seq_len="); });
+  if (description.config.empty() && !is_given) {
+    Json& length = resolved.at("data").at("seq_len");
+    length = std::min(length.get<int64_t>(), model.max_position_embeddings);
   }
-  const int64_t positions =
-      ParseModelConfig(description.model_config, source).max_position_embeddings;
-  const auto usual = DefaultConfig().at("data").at("seq_len").get<int64_t>();
-  return {{"data", {{"seq_len", std::min(usual, positions)}}}};
 }
 
 /// By what the checkpoint says of itself.
 Plan PlanOfCheckpoint(const CommandLine& line, const Json& saved, const std::string& path) {
   const bool is_described = HasRunDescription(saved);
   const RunDescription description = is_described ? ParseRunDescription(saved) : RunDescription{};
-  const std::string source = path + ": model_config";
-  const Json resolved =
-      ResolveConfigForUse(TrainedConfig(description, source), path, line.overrides);
+  Json resolved = ResolveConfigForUse(description.config, path, line.overrides);
   const std::string model = resolved.at("model").at("config");
   if (model != kModelOfCheckpoint) {
+    LimitWindows(description, ReadModelConfig(model), line, resolved);
     return CheckedPlan(resolved, nullptr, model);
   }
   if (!is_described) {
@@ -104,6 +103,8 @@ Plan PlanOfCheckpoint(const CommandLine& line, const Json& saved, const std::str
                       "fsdp-train has written it; give --config FILE, or --set model.config=PATH "
                       "with the model's config.json");
   }
+  const std::string source = path + ": model_config";
+  LimitWindows(description, ParseModelConfig(description.model_config, source), line, resolved);
   return CheckedPlan(resolved, &description.model_config, source);
 }
 

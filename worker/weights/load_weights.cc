@@ -20,17 +20,17 @@ constexpr int64_t kChunkElements = int64_t{4} << 20;
 constexpr size_t kMaxNamesShown = 5;
 
 at::ScalarType StoredDtype(const std::string& name, const TensorFacts& facts) {
-  if (facts.dtype == "torch.float32") {
+  if (facts.dtype == "float32") {
     return at::kFloat;
   }
-  if (facts.dtype == "torch.bfloat16") {
+  if (facts.dtype == "bfloat16") {
     return at::kBFloat16;
   }
-  if (facts.dtype == "torch.float16") {
+  if (facts.dtype == "float16") {
     return at::kHalf;
   }
   throw ConfigError("tensor " + name + " has dtype " + facts.dtype +
-                    ": expected torch.float32, torch.bfloat16 or torch.float16");
+                    ": expected float32, bfloat16 or float16");
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {

@@ -55,7 +55,10 @@ struct FakeGuard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryEvent(void*) const override { return false; }
   bool queryStream(const c10::Stream&) const override { return false; }
-  void synchronizeStream(const c10::Stream&) const override { FakeDevice::get().count_host_wait(); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    FakeDevice& device = FakeDevice::get();
+    device.wait_on_host(device.record(stream.id()));
+  }
   void synchronizeEvent(void* event) const override {
     FakeDevice::get().wait_on_host(*static_cast<FakeDevice::Event*>(event));
   }
@@ -84,6 +87,7 @@ bool is_about_shape(const std::string& name) {
                                             "aten::set_",
                                             "aten::resize_",
                                             "aten::is_same_size",
+                                            "aten::view_as",
                                             "aten::detach_",
                                             "aten::result_type",
                                             "aten::size",

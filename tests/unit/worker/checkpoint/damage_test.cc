@@ -191,6 +191,16 @@ State LargeState(int64_t rank, int64_t size, bool has_columns) {
   return state;
 }
 
+/// By this process, from all files, since it began.
+int64_t BytesRead() {
+  std::ifstream counts("/proc/self/io");
+  std::string name;
+  int64_t count = 0;
+  counts >> name >> count;
+  EXPECT_EQ(name, "rchar:");
+  return count;
+}
+
 // Each rank reads less than half of what was written as one piece, so that none of them would hash
 // all of it for its own.
 TEST(CheckpointDamageTest, BlobThatManyRanksReadInPartIsVerifiedByOneOfThem) {
@@ -207,6 +217,7 @@ TEST(CheckpointDamageTest, BlobThatManyRanksReadInPartIsVerifiedByOneOfThem) {
             FlipBit(dir / "step-1/__0_0.distcp", bit);
           }
           std::atomic<int> failed{0};
+          const int64_t read_before = BytesRead();
           ThreadRanks(size).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
             const Group group = GroupOf(collectives);
             State state = LargeState(collectives->rank(), size, has_columns);
@@ -222,6 +233,11 @@ TEST(CheckpointDamageTest, BlobThatManyRanksReadInPartIsVerifiedByOneOfThem) {
             }
           });
           EXPECT_EQ(failed, place < 0 ? 0 : size) << is_foreign << size << has_columns << place;
+          if (place < 0 && size > 1 && !has_columns) {  // The rows together, and all once more.
+            const double times = static_cast<double>(BytesRead() - read_before) / (4 * 400 * 400);
+            EXPECT_GT(times, 1.99) << is_foreign << size;
+            EXPECT_LT(times, 2.5) << is_foreign << size;
+          }
           if (place >= 0) {
             FlipBit(dir / "step-1/__0_0.distcp", bit);
           }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checkpoint/commit.h"
 #include "formats/checkpoint/step_list.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 

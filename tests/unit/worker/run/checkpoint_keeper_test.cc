@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -26,9 +27,12 @@ using checkpoint::MessageOf;
 class FaultyDisk : public checkpoint::FileSystem {
  public:
   int error = 0;
+  /// Files of ranks that were begun.
+  std::atomic<int> begun = 0;
 
  protected:
   int Intercept(const checkpoint::Effect& effect) override {
+    begun += effect.name == "create" && effect.path.ends_with(".distcp") ? 1 : 0;
     return effect.name == "write" && effect.path.ends_with(".distcp") ? error : 0;
   }
 };
@@ -270,9 +274,9 @@ TEST_F(AsyncKeeperTest, LastSaveIsThereAtOnceAfterTheOneInTheMaking) {
 TEST_F(AsyncKeeperTest, LastSaveThatWasBegunIsFinishedAndNotDoneTwice) {
   Claim();
   BeginAfter(1);
-  disk_->error = 0;
   EXPECT_FALSE(keeper_.Save(/*is_last=*/true));
   EXPECT_TRUE(Has(1));
+  EXPECT_EQ(disk_->begun, 1);
 }
 
 TEST_F(AsyncKeeperTest, SaveOfTheLastStepIsNotBegun) {
