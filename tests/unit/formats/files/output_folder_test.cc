@@ -1,5 +1,6 @@
 #include "formats/files/output_folder.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -14,6 +15,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,19 +38,44 @@ using testing::StartsWith;
 
 constexpr int64_t kMoreThanAnyDisk = int64_t{1} << 60;
 
-/// The process is killed when it is about to make that system call; of renameat2, one that
-/// exchanges, as files are published with others.
-bool DieBefore(long number) {
+/// A system call; with bits, only if the argument of that number has one of them.
+struct Call {
+  const char* name;
+  long number;
+  uint32_t bits = 0;
+  uint32_t argument = 0;
+};
+
+void PrintTo(const Call& call, std::ostream* out) { *out << call.name; }
+
+constexpr Call kLink{"link", SYS_linkat};
+/// Files are published with other flags.
+constexpr Call kExchange{"exchange", SYS_renameat2, RENAME_EXCHANGE, 4};
+#ifdef SYS_unlink
+constexpr Call kChmod{"chmod", SYS_chmod};
+constexpr Call kRename{"rename", SYS_rename};
+constexpr Call kUnlink{"unlink", SYS_unlink};
+constexpr Call kRmdir{"rmdir", SYS_rmdir};
+#else  // Some processors' kernels have only the calls that take a folder, too.
+constexpr Call kChmod{"chmod", SYS_fchmodat};
+constexpr Call kRename{"rename", SYS_renameat};
+constexpr Call kUnlink{"unlink", SYS_unlinkat};
+constexpr Call kRmdir{"rmdir", SYS_unlinkat, AT_REMOVEDIR, 2};
+#endif
+
+/// The process is killed when it is about to make that system call.
+bool DieBefore(const Call& call) {
   constexpr uint16_t kLoad = BPF_LD | BPF_W | BPF_ABS;
-  constexpr uint32_t kFlags = offsetof(seccomp_data, args) + 4 * sizeof(uint64_t);
-  const uint32_t bits = number == SYS_renameat2 ? RENAME_EXCHANGE : 0;
-  const uint8_t to_kill = bits == 0 ? 2 : 0;
-  sock_filter program[] = {{kLoad, 0, 0, offsetof(seccomp_data, nr)},
-                           {BPF_JMP | BPF_JEQ | BPF_K, to_kill, 3, static_cast<uint32_t>(number)},
-                           {kLoad, 0, 0, kFlags},
-                           {BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits},
-                           {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
-                           {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+  const auto argument =
+      static_cast<uint32_t>(offsetof(seccomp_data, args) + call.argument * sizeof(uint64_t));
+  const uint8_t to_kill = call.bits == 0 ? 2 : 0;
+  sock_filter program[] = {
+      {kLoad, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, to_kill, 3, static_cast<uint32_t>(call.number)},
+      {kLoad, 0, 0, argument},
+      {BPF_JMP | BPF_JSET | BPF_K, 0, 1, call.bits},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
   const sock_fprog filter{.len = 6, .filter = program};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
@@ -124,7 +152,7 @@ TEST_F(ReplacedFolder, StaysWholeIfAFolderHasTheNameOfANewFile) {
 }
 
 TEST_F(ReplacedFolder, IsKeptWhereItCannotBeRemoved) {
-  const std::string message = ReplaceWith({{.number = SYS_unlink, .error = EROFS}});
+  const std::string message = ReplaceWith({{.number = kUnlink.number, .error = EROFS}});
   EXPECT_THAT(message, HasSubstr("out is written, but what it replaces is still at "));
   ExpectNew();
   const std::vector<std::string> names = NamesOf(folder_.path());
@@ -134,22 +162,23 @@ TEST_F(ReplacedFolder, IsKeptWhereItCannotBeRemoved) {
   EXPECT_EQ(Content(folder_ / (names[1] + "/stale")), "old");
 }
 
-class KilledReplacement : public ReplacedFolder, public testing::WithParamInterface<long> {};
+class KilledReplacement : public ReplacedFolder, public testing::WithParamInterface<Call> {};
 
 TEST_P(KilledReplacement, LeavesAWholeFolder) {
-  const long number = GetParam();
+  const Call call = GetParam();
   const pid_t pid = fork();
   if (pid == 0) {
-    if (DieBefore(number)) {
+    if (DieBefore(call)) {
       Replace();
     }
     _exit(0);
   }
   int status = 0;
   waitpid(pid, &status, 0);
-  ASSERT_TRUE(WIFSIGNALED(status)) << number << " was not reached";
+  ASSERT_TRUE(WIFSIGNALED(status)) << call.name << " was not reached";
   const bool is_new = Content(folder_ / "out/a") == "new";
-  EXPECT_EQ(is_new, number == SYS_unlink || number == SYS_rmdir);
+  const std::string name = call.name;
+  EXPECT_EQ(is_new, name == "unlink" || name == "rmdir");
   EXPECT_EQ(Content(folder_ / "out/a"), is_new ? "new" : "old");
   EXPECT_EQ(Content(folder_ / "out/stale"), is_new ? "" : "old");
   EXPECT_EQ(Content(folder_ / "out/mine"), "old");
@@ -157,8 +186,7 @@ TEST_P(KilledReplacement, LeavesAWholeFolder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BeforeEachCall, KilledReplacement,
-                         testing::Values(SYS_linkat, SYS_chmod, SYS_rename, SYS_renameat2,
-                                         SYS_unlink, SYS_rmdir));
+                         testing::Values(kLink, kChmod, kRename, kExchange, kUnlink, kRmdir));
 
 TEST_F(ReplacedFolder, IsReplacedAndOtherFilesStay) {
   Replace();
