@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
+#include "fsdpctl/jobs/job_feed.h"
 #include "fsdpctl/jobs/job_options.h"
 #include "fsdpctl/jobs/job_pin.h"
-#include "fsdpctl/run/job_feed.h"
 #include "fsdpctl/screen/screen.h"
 #include "fsdpctl/top/link.h"
 #include "fsdpctl/top/snapshot.h"

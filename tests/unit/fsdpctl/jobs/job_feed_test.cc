@@ -1,4 +1,4 @@
-#include "fsdpctl/run/job_feed.h"
+#include "fsdpctl/jobs/job_feed.h"
 
 #include <gtest/gtest.h>
 
