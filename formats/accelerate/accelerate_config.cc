@@ -196,8 +196,13 @@ AccelerateConfig::AccelerateConfig(std::string_view text, std::string source)
     throw ConfigError(source_ + ": distributed_type is missing: expected " +
                       Expectation(*FindAccelerateKey("distributed_type")));
   }
+  if (auto old = settings_.extract("fp16"); !old.empty() && old.mapped().text == "true") {
+    // As accelerate makes a new file of an old one.
+    settings_.try_emplace("mixed_precision", AccelerateSetting{old.mapped().line, "fp16"});
+  }
   // As accelerate launch, which otherwise fails later with one rank's weights on all ranks.
-  if (Flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true) &&
+  if (Word("distributed_type", "") == "FSDP" &&
+      Flag("fsdp_config.fsdp_cpu_ram_efficient_loading", true) &&
       !Flag("fsdp_config.fsdp_sync_module_states", true)) {
     Refuse("fsdp_config.fsdp_sync_module_states",
            "true, or fsdp_cpu_ram_efficient_loading: false with it");

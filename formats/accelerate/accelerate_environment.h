@@ -13,8 +13,8 @@ namespace fsdprun {
 /// of the RTX 4000 series. Pure.
 std::map<std::string, std::string> AccelerateEnvironment(const AccelerateConfig& config);
 
-/// Whether the file is about one process, or about processes that somebody else starts (mpirun),
-/// for which other variables are set.
+/// Whether the file is about one process, or about processes that somebody else starts (mpirun):
+/// those get other variables than the workers of torchrun.
 bool IsSimpleLaunch(const AccelerateConfig& config);
 
 }  // namespace fsdprun

@@ -16,6 +16,7 @@ constexpr AccelerateSection kSections[] = {
     {"fsdp_config", "fsdp_", true},
     {"dynamo_config", "dynamo_", true},
     {"parallelism_config", "parallelism_config_", false},
+    {"mpirun_config", "mpirun_", false},
 };
 
 }  // namespace
@@ -29,9 +30,10 @@ const std::vector<AccelerateKey>& AccelerateKeys() {
       {"machine_rank", K::kNumber, "", 0, kCountMax},
       {"main_process_ip", K::kText},
       {"main_process_port", K::kNumber, "", 0, kPortMax},
-      {"rdzv_backend", K::kWord, "static c10d etcd etcd-v2"},
+      {"rdzv_backend", K::kText},
       {"same_network", K::kBool},
       {"mixed_precision", K::kWord, "no fp16 bf16"},
+      {"fp16", K::kBool},  // of old files
       {"use_cpu", K::kBool},
       {"debug", K::kBool},
       {"enable_cpu_affinity", K::kBool},
@@ -42,7 +44,8 @@ const std::vector<AccelerateKey>& AccelerateKeys() {
       {"deepspeed_config", K::kAny},
       {"megatron_lm_config", K::kAny},
       {"fp8_config", K::kAny},
-      {"mpirun_config", K::kAny},
+      {"mpirun_config.mpirun_hostfile", K::kText},
+      {"mpirun_config.mpirun_ccl", K::kAny},
       {"tpu_name", K::kAny},
       {"tpu_zone", K::kAny},
       {"tpu_use_cluster", K::kAny},
@@ -75,7 +78,7 @@ const std::vector<AccelerateKey>& AccelerateKeys() {
       {"dynamo_config.dynamo_backend", K::kWord,
        "NO EAGER AOT_EAGER INDUCTOR AOT_TS_NVFUSER NVPRIMS_NVFUSER CUDAGRAPHS OFI FX2TRT ONNXRT "
        "TENSORRT AOT_TORCHXLA_TRACE_ONCE TORCHXLA_TRACE_ONCE TVM HPU_BACKEND NEURON"},
-      {"dynamo_config.dynamo_mode", K::kWord, "default reduce-overhead max-autotune"},
+      {"dynamo_config.dynamo_mode", K::kText},
       {"dynamo_config.dynamo_use_fullgraph", K::kBool},
       {"dynamo_config.dynamo_use_dynamic", K::kBool},
       {"dynamo_config.dynamo_use_regional_compilation", K::kBool},

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -24,7 +25,8 @@ bool IsOneOf(std::string_view text, std::initializer_list<std::string_view> word
 }
 
 std::string Shown(const std::string& text) {
-  return text.size() <= kShownBytesMax ? text : text.substr(0, kShownBytesMax) + "...";
+  std::string shown(text, 0, kShownBytesMax);
+  return text.size() <= kShownBytesMax ? shown : shown.append("...");
 }
 
 /// Builds the tree, and refuses what is not plain as soon as it comes.
@@ -167,6 +169,22 @@ void CheckBytes(std::string_view text, const std::string& source) {
   }
 }
 
+/// Of an integer without sign: takes away what names the base.
+int TakeBase(std::string_view& digits) {
+  if (digits.starts_with("0x") || digits.starts_with("0b")) {
+    const int base = digits[1] == 'x' ? 16 : 2;
+    digits.remove_prefix(2);
+    return base;
+  }
+  return digits.size() > 1 && digits.front() == '0' ? 8 : 10;
+}
+
+/// Whether a number of this base can begin so.
+bool IsDigit(char c, int base) {
+  int value = 0;
+  return std::from_chars(&c, &c + 1, value, base).ptr == &c + 1;
+}
+
 }  // namespace
 
 std::optional<bool> YamlNode::AsBool() const {
@@ -183,14 +201,19 @@ std::optional<bool> YamlNode::AsBool() const {
 }
 
 std::optional<int64_t> YamlNode::AsInteger() const {
-  const std::string_view digits =
-      std::string_view(text).substr(text.starts_with('+') && text.size() > 1 ? 1 : 0);
+  std::string_view digits = text;
+  const bool is_negative = digits.starts_with('-');
+  digits.remove_prefix(is_negative || digits.starts_with('+') ? 1 : 0);
+  const int base = TakeBase(digits);
+  if (kind != Kind::kScalar || digits.empty() || !IsDigit(digits.front(), base)) {
+    return std::nullopt;
+  }
+  std::string plain(is_negative ? "-" : "");
+  std::remove_copy(digits.begin(), digits.end(), std::back_inserter(plain), '_');
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool is_number = kind == Kind::kScalar && error == std::errc() &&
-                         end == digits.data() + digits.size() && !digits.empty() &&
-                         !(digits.size() < text.size() && digits.front() == '-');
-  return is_number ? std::optional(value) : std::nullopt;
+  const char* const past = plain.data() + plain.size();
+  const auto [end, error] = std::from_chars(plain.data(), past, value, base);
+  return error == std::errc() && end == past ? std::optional(value) : std::nullopt;
 }
 
 YamlNode ParseStrictYaml(std::string_view text, const std::string& source) {

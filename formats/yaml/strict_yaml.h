@@ -25,7 +25,8 @@ struct YamlNode {
   /// As PyYAML takes them, whose language is YAML 1.1: yes, no, on and off are booleans, too.
   /// nullopt if it is none.
   std::optional<bool> AsBool() const;
-  /// Decimal digits with a sign or without. nullopt if it is none, or beyond int64.
+  /// As PyYAML takes them, too: 1_000, 0x10, 0b11, and 010 is 8; but not 1:30 for 90. nullopt if it
+  /// is none, or beyond int64.
   std::optional<int64_t> AsInteger() const;
 };
 

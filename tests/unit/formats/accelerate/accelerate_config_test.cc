@@ -90,6 +90,26 @@ TEST(AccelerateConfigTest, ValuesAreThoseOfTheirKinds) {
   EXPECT_EQ(variables.count("ACCELERATE_USE_CPU"), 0u);
 }
 
+TEST(AccelerateConfigTest, WhatAccelerateRunsIsAccepted) {
+  EXPECT_EQ(Refusal("distributed_type: MULTI_GPU\nfsdp_config: {fsdp_sync_module_states: false}"),
+            "accepted");
+  EXPECT_EQ(Refusal(Line2("dynamo_config: {dynamo_mode: max-autotune-no-cudagraphs}")), "accepted");
+  const AccelerateConfig config(Line2("main_process_port: 0x10\nnum_processes: 1_0"), "f.yaml");
+  EXPECT_EQ(config.Number("main_process_port"), 16);
+  EXPECT_EQ(config.Number("num_processes"), 10);
+}
+
+TEST(AccelerateConfigTest, OldFilesSayFp16) {
+  const auto precision = [](const std::string& lines) {
+    const AccelerateConfig config(Line2(lines), "f.yaml");
+    EXPECT_THAT(config.warnings(), ElementsAre());
+    return AccelerateEnvironment(config).at("ACCELERATE_MIXED_PRECISION");
+  };
+  EXPECT_EQ(precision("fp16: true"), "fp16");
+  EXPECT_EQ(precision("fp16: false"), "no");
+  EXPECT_EQ(precision("fp16: true\nmixed_precision: bf16"), "bf16");
+}
+
 TEST(AccelerateConfigTest, AFileThatIsNotThereIsNamed) {
   EXPECT_THROW(ReadAccelerateConfig("/nonexistent/f.yaml"), ConfigError);
 }

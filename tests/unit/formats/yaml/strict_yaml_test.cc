@@ -105,7 +105,14 @@ TEST(StrictYamlTest, ScalarsAreWhatPyYamlTakesThemFor) {
   EXPECT_EQ(Scalar("-12").AsInteger(), -12);
   EXPECT_EQ(Scalar("+3").AsInteger(), 3);
   EXPECT_EQ(Scalar("9223372036854775807").AsInteger(), INT64_MAX);
-  for (const char* none : {"", "+", "-", "+-3", "1.0", "1e3", "9223372036854775808", "0x1", " 1"}) {
+  EXPECT_EQ(Scalar("-9223372036854775808").AsInteger(), INT64_MIN);
+  EXPECT_EQ(Scalar("0").AsInteger(), 0);
+  EXPECT_EQ(Scalar("1_000_000").AsInteger(), 1'000'000);
+  EXPECT_EQ(Scalar("-0x1F").AsInteger(), -31);
+  EXPECT_EQ(Scalar("0b11").AsInteger(), 3);
+  EXPECT_EQ(Scalar("010").AsInteger(), 8);
+  for (const char* none : {"", "+", "-", "+-3", "1.0", "1e3", "9223372036854775808", " 1", "0x",
+                           "_1", "08", "0b2", "0x-1", "1:30", "--1"}) {
     EXPECT_EQ(Scalar(none).AsInteger(), std::nullopt) << none;
   }
 }
