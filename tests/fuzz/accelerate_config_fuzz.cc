@@ -51,9 +51,13 @@ void Fuzz(std::string_view input) {
     FSDPRUN_CHECK(fuzz::IsOneLine(warning), "a warning is not one line");
   }
   CheckVariables(*config);
-  if (const auto settings = Accepted([&] { return worker::SettingsOfAccelerate(*config); })) {
-    worker::ResolveConfigOver(settings->settings, "the file", "",
-                              {"model.config=m", "data.train=[\"t\"]"});
+  for (const worker::AccelerateWorld& world :
+       {worker::AccelerateWorld{}, worker::AccelerateWorld{4, 2}}) {
+    if (const auto settings =
+            Accepted([&] { return worker::SettingsOfAccelerate(*config, world); })) {
+      worker::ResolveConfigOver(settings->settings, "the file", "",
+                                {"model.config=m", "data.train=[\"t\"]"});
+    }
   }
 }
 

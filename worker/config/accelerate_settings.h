@@ -16,9 +16,16 @@ struct AccelerateSettings {
   std::vector<std::string> notes;
 };
 
+/// The ranks that there are, whatever the file says.
+struct AccelerateWorld {
+  int world_size = 1;
+  int local_world_size = 1;  // of this node
+};
+
 /// Pure. Errors: ConfigError naming file, line, key and value of what the file asks for and
 /// fsdp-train does not do.
-AccelerateSettings SettingsOfAccelerate(const AccelerateConfig& config);
+AccelerateSettings SettingsOfAccelerate(const AccelerateConfig& config,
+                                        const AccelerateWorld& world);
 
 /// As ResolveConfig(), with `settings` between the defaults and the file. Errors: as there.
 Json ResolveConfigOver(const Json& settings, const std::string& source, const std::string& path,
