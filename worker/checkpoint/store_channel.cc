@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <thread>
 #include <utility>
 
 #include "fsdp_runtime/store/store_error.h"
@@ -41,6 +40,7 @@ std::string StoreChannel::KeyOf(const std::string& part) const {
 void StoreChannel::Cancel(const CheckpointError& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   cancelled_ = cancelled_.value_or(why);
+  changed_.notify_all();
 }
 
 void StoreChannel::ThrowIfCancelled() const {
@@ -48,6 +48,12 @@ void StoreChannel::ThrowIfCancelled() const {
   if (cancelled_) {
     throw CheckpointError(*cancelled_);
   }
+}
+
+void StoreChannel::Pause() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_for(lock, std::min<Clock::duration>(kLook, options_.silence_max),
+                    [this] { return cancelled_.has_value(); });
 }
 
 template <typename Call>
@@ -62,7 +68,7 @@ auto StoreChannel::Persist(const Call& call) {
         throw;
       }
     }
-    std::this_thread::sleep_for(std::min<Clock::duration>(kLook, options_.silence_max));
+    Pause();
   }
 }
 

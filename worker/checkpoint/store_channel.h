@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,8 @@ class StoreChannel : public Channel {
   /// Does `exchange`, unless one of the series has failed.
   std::string Attempt(const std::function<std::string()>& exchange);
   void ThrowIfCancelled() const;
+  /// A while, unless it is cancelled.
+  void Pause();
   /// Asks the store, again if it is out of reach: all that is asked for here can be asked twice.
   template <typename Call>
   auto Persist(const Call& call);
@@ -70,6 +73,7 @@ class StoreChannel : public Channel {
   const StoreChannelOptions options_;
   std::atomic<bool> is_lost_{false};
   mutable std::mutex mutex_;
+  std::condition_variable changed_;
   std::optional<CheckpointError> cancelled_;  // guarded by mutex_
   int64_t series_ = 0;
   /// Of the exchange that is next.

@@ -187,7 +187,8 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "HF model directory or its config.json (llama, qwen2, qwen3, mistral, gpt2)", IsNotEmpty},
       {"model.weights", kString, "\"none\"", "\"none\" or a path",
        "HF directory with model.safetensors (or its index), such a file, or a checkpoint; none: "
-       "random weights", IsNotEmpty},
+       "random weights",
+       IsNotEmpty},
       {"model.seed", kInteger, "0", "an integer from 0 to 2^63-1",
        "seed of the random weights; the same at every world size", IsSeed},
       {"model.on_change", kString, "\"refuse\"", "\"refuse\" or \"warn\"",
