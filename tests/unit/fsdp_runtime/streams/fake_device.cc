@@ -79,24 +79,13 @@ struct FakeHooks final : at::PrivateUse1HooksInterface {
 
 // What looks at a tensor but not at its memory, though it does not say so by an alias.
 bool is_about_shape(const std::string& name) {
-  static const std::set<std::string> all = {"aten::empty_like",
-                                            "aten::zeros_like",
-                                            "aten::ones_like",
-                                            "aten::new_empty",
-                                            "aten::new_zeros",
-                                            "aten::set_",
-                                            "aten::resize_",
-                                            "aten::is_same_size",
-                                            "aten::view_as",
-                                            "aten::detach_",
-                                            "aten::result_type",
-                                            "aten::size",
-                                            "aten::stride",
-                                            "aten::sym_size",
-                                            "aten::new_empty_strided",
-                                            "aten::requires_grad_",
-                                            "aten::set_data",
-                                            "aten::_has_compatible_shallow_copy_type"};
+  static const std::set<std::string> all = {
+      "aten::empty_like",     "aten::zeros_like",   "aten::ones_like",
+      "aten::new_empty",      "aten::new_zeros",    "aten::set_",
+      "aten::resize_",        "aten::is_same_size", "aten::view_as",
+      "aten::detach_",        "aten::result_type",  "aten::size",
+      "aten::stride",         "aten::sym_size",     "aten::new_empty_strided",
+      "aten::requires_grad_", "aten::set_data",     "aten::_has_compatible_shallow_copy_type"};
   return all.contains(name);
 }
 
