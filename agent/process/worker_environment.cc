@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "proto/lone_worker.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun {
@@ -27,6 +28,18 @@ std::string VirtualDevice(const std::map<std::string, std::string>& environment,
   }
   const auto index = static_cast<size_t>(local_rank);
   return index < devices.size() ? devices[index] : std::to_string(local_rank);
+}
+
+/// What is left then is as without a launcher, but for what a worker may ignore.
+void RemoveRanksAndMeeting(std::map<std::string, std::string>& environment) {
+  for (const char* name :
+       {contract::kEnvRank, contract::kEnvLocalRank, contract::kEnvWorldSize,
+        contract::kEnvLocalWorldSize, contract::kEnvGroupRank, contract::kEnvGroupWorldSize,
+        contract::kEnvRoleRank, contract::kEnvRoleWorldSize, contract::kEnvRoleName,
+        contract::kEnvMasterAddr, contract::kEnvMasterPort, contract::kEnvRunId,
+        contract::kEnvUseAgentStore}) {
+    environment.erase(name);
+  }
 }
 
 }  // namespace
@@ -86,6 +99,9 @@ WorkerVariables BuildWorkerEnvironment(
     env.emplace(contract::kEnvOmpNumThreads, std::to_string(settings.omp_threads));
   } else if (place.local_world_size > 1) {
     result.defaulted_omp_threads = env.emplace(contract::kEnvOmpNumThreads, "1").second;
+  }
+  if (env.erase(contract::kEnvLoneWorkerIsPlain) > 0 && place.world_size == 1) {
+    RemoveRanksAndMeeting(env);
   }
   return result;
 }

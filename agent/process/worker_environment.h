@@ -59,6 +59,7 @@ std::string WorkerJobId(const std::string& run_id, const std::string& launch_id)
 /// The environment of one worker: `launcher_environment` overridden by torchrun's variables and
 /// ours. Pure. An OMP_NUM_THREADS that is set stays. A control descriptor number inherited from an
 /// outer launcher is removed; the keeper adds the worker's own. So is an outer launcher's page.
+/// A worker that is alone gets no ranks where kEnvLoneWorkerIsPlain is set (proto/lone_worker.h).
 WorkerVariables BuildWorkerEnvironment(
     const std::map<std::string, std::string>& launcher_environment, const WorkerPlace& place,
     const WorkerSettings& settings);

@@ -87,8 +87,11 @@ void ParseMaster(const Variables& variables, WorkerEnvironment& env) {
 WorkerEnvironment ParseWorkerEnvironment(const std::map<std::string, std::string>& variables) {
   constexpr int kMax = std::numeric_limits<int>::max();
   WorkerEnvironment env;
-  env.is_launched = Find(variables, contract::kEnvRank) || Find(variables, contract::kEnvWorldSize);
-  if (env.is_launched) {
+  const bool has_ranks =
+      Find(variables, contract::kEnvRank) || Find(variables, contract::kEnvWorldSize);
+  // A launcher may leave the ranks out for a worker that is alone (proto/lone_worker.h).
+  env.is_launched = has_ranks || Find(variables, contract::kEnvGeneration) != nullptr;
+  if (has_ranks) {
     ParseRanks(variables, env);
     ParseMaster(variables, env);
   }

@@ -40,7 +40,8 @@ struct WorkerEnvironment {
   int control_fd = -1;
   /// True when the launcher draws the progress line, so this process must print none.
   bool launcher_draws_progress = false;
-  /// False when none of torchrun's variables is set: a single-process world.
+  /// Whether a launcher has started this process. Without one, and where it has left the ranks out,
+  /// it is a single-process world.
   bool is_launched = false;
 };
 

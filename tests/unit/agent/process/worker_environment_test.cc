@@ -102,5 +102,24 @@ TEST(WorkerEnvironmentBuilderTest, VirtualLocalRankShowsOneDevice) {
             "1");
 }
 
+TEST(WorkerEnvironmentBuilderTest, ALoneWorkerHasNoRanksWhereThatIsAskedFor) {
+  const Environment base = {{"HOME", "/root"},
+                            {"LOCAL_RANK", "3"},
+                            {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                            {"FSDPRUN_LONE_WORKER_IS_PLAIN", "1"}};
+  const Environment alone = BuildWorkerEnvironment(base, {}, {.run_id = "none"}).environment;
+  const Environment expected = {{"HOME", "/root"},
+                                {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                                {"TORCHELASTIC_ERROR_FILE", ""},
+                                {"FSDPRUN_GENERATION", "0"},
+                                {"FSDPRUN_JOB_ID", ""}};
+  EXPECT_EQ(alone, expected);
+  const Environment pair = BuildWorkerEnvironment(base, {.world_size = 2}, {}).environment;
+  EXPECT_EQ(pair.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(pair.count("FSDPRUN_LONE_WORKER_IS_PLAIN"), 0u);
+}
+
 }  // namespace
 }  // namespace fsdprun
