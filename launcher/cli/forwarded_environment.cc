@@ -124,6 +124,17 @@ bool IsOfOnePlace(absl::string_view name) {
 
 bool IsOfDaemon(absl::string_view name) { return IsAmong(name, kOfDaemon, kBeginningsOfDaemon); }
 
+void AlsoForward(const Environment& variables, ForwardedVariables* which) {
+  if (which->is_default) {
+    return;
+  }
+  for (const auto& [name, value] : variables) {
+    if (!IsOfOnePlace(name)) {
+      which->names.push_back(name);
+    }
+  }
+}
+
 Environment TravelingEnvironment(const Environment& launcher, const ForwardedVariables& which) {
   Environment traveling;
   for (const auto& [name, value] : launcher) {

@@ -5,8 +5,9 @@
 // that what travels from the launcher. By default that is all but what is about the launcher's
 // machine, its user's session there, its own place in a job, and secrets: IsOfOnePlace(). With
 // --forward-env it is what that names. FSDPRUN_TOKEN never travels, and what belongs to the command
-// line (PET_*, TORCH_ELASTIC_*) always does. Of its own variables a daemon
-// leaves out those about itself: IsOfDaemon().
+// line (PET_*, TORCH_ELASTIC_*) always does, and so do the variables that
+// --accelerate-config stands for: AlsoForward(). Of its own variables a daemon leaves out those
+// about itself: IsOfDaemon().
 
 #include <string>
 
@@ -26,6 +27,9 @@ absl::StatusOr<ForwardedVariables> ParseForwardEnv(const RawValue& value);
 bool IsOfOnePlace(absl::string_view name);
 /// What a daemon was given for itself. Pure.
 bool IsOfDaemon(absl::string_view name);
+
+/// Lets these variables travel whatever --forward-env says, but for those of one place. Pure.
+void AlsoForward(const Environment& variables, ForwardedVariables* which);
 
 /// Those of the launcher that travel. Pure.
 Environment TravelingEnvironment(const Environment& launcher, const ForwardedVariables& which);

@@ -22,6 +22,7 @@
 #include "launcher/cli/accelerate_options.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/completions.h"
+#include "launcher/cli/forwarded_environment.h"
 #include "launcher/cli/help_text.h"
 #include "launcher/cli/host_list.h"
 #include "launcher/cli/man_page.h"
@@ -151,12 +152,12 @@ void PrintError(CliProgram program, const absl::Status& status) {
   std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(status.message()).c_str());
 }
 
-// See Note [A configuration of accelerate].
-absl::Status TakeAccelerateConfig(CliProgram program, std::vector<std::string>* args,
-                                  Environment* environment) {
+// See Note [A configuration of accelerate]. Returns the variables that it has set.
+absl::StatusOr<Environment> TakeAccelerateConfig(CliProgram program, std::vector<std::string>* args,
+                                                 Environment* environment) {
   const absl::StatusOr<std::string> file = AccelerateFile(program, *args);
   if (!file.ok() || file->empty()) {
-    return absl::OkStatus();  // What is wrong with the command line is told with the rest of it.
+    return Environment();  // What is wrong with the command line is told with the rest of it.
   }
   const AccelerateSurroundings surroundings{
       .physical_cores = CountPhysicalCores(""),
@@ -173,10 +174,10 @@ absl::Status TakeAccelerateConfig(CliProgram program, std::vector<std::string>* 
     std::fprintf(stderr, "%s: warning: %s\n", ProgramName(program), warning.c_str());
   }
   args->insert(args->begin(), launch.options.begin(), launch.options.end());
-  for (auto& [name, value] : launch.variables) {
-    (*environment)[name] = std::move(value);
+  for (const auto& [name, value] : launch.variables) {
+    (*environment)[name] = value;
   }
-  return absl::OkStatus();
+  return std::move(launch.variables);
 }
 
 // Also what the start would find wrong with this machine's devices, and what it would find the
@@ -229,8 +230,9 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
     return RunStore(argv[2]);
   }
   std::vector<std::string> args(argv + 1, argv + argc);
-  if (const absl::Status taken = TakeAccelerateConfig(program, &args, &environment); !taken.ok()) {
-    PrintError(program, taken);
+  const absl::StatusOr<Environment> accelerate = TakeAccelerateConfig(program, &args, &environment);
+  if (!accelerate.ok()) {
+    PrintError(program, accelerate.status());
     return kUsageError;
   }
   absl::StatusOr<LaunchPlan> plan =
@@ -241,6 +243,7 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
     const bool is_agent = program == CliProgram::kFsdpAgent;
     return is_agent || absl::IsInvalidArgument(plan.status()) ? kUsageError : kValueError;
   }
+  AlsoForward(*accelerate, &plan->forwarded_variables);
   const absl::StatusOr<SlurmPlace> slurm = FindPlace(environment, &*plan);
   if (!slurm.ok()) {
     if (!IsToldByFirstTask(environment)) {

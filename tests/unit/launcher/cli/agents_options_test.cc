@@ -197,6 +197,18 @@ TEST(ForwardedEnvironmentTest, AllButWhatIsAboutOnePlaceTravels) {
   EXPECT_FALSE(Traveling("FSDPRUN_*", all).contains("FSDPRUN_TOKEN"));
 }
 
+TEST(ForwardedEnvironmentTest, WhatAFileStandsForTravelsWhateverIsNamed) {
+  const Environment of_file = {{"FSDP_VERSION", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}};
+  Environment all = of_file;
+  all["NCCL_DEBUG"] = "INFO";
+  ForwardedVariables which = ParseForwardEnv({"--forward-env", "none"}).value();
+  AlsoForward(of_file, &which);
+  EXPECT_EQ(TravelingEnvironment(all, which), (Environment{{"FSDP_VERSION", "2"}}));
+  ForwardedVariables without_option;
+  AlsoForward(of_file, &without_option);
+  EXPECT_EQ(without_option, ForwardedVariables());
+}
+
 TEST(ForwardedEnvironmentTest, ADaemonsOwnVariablesGiveWay) {
   const Environment daemon = {{"HOME", "/d"},    {"PATH", "/d"},         {"FSDPRUN_TOKEN", "x"},
                               {"PET_ROLE", "d"}, {"NOTIFY_SOCKET", "n"}, {"LISTEN_FDS", "1"}};
