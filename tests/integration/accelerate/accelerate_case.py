@@ -3,8 +3,8 @@
 import yaml
 from job_case import JobCase
 
-# Whatever the worker is, it says its variables.
-PRINT_VARIABLES = ["sh", "-c", 'env -0 > "$D/variables.$RANK.part" && mv "$D/variables.$RANK.part" "$D/variables.$RANK"']
+# Whatever the worker is, it says its variables; one without ranks is the only one.
+PRINT_VARIABLES = ["sh", "-c", 'f="$D/variables.${RANK:-0}" && env -0 > "$f.part" && mv "$f.part" "$f"']
 
 FSDP2 = {"distributed_type": "FSDP", "num_processes": 2, "mixed_precision": "bf16", "fsdp_config": {
     "fsdp_version": 2, "fsdp_reshard_after_forward": True, "fsdp_offload_params": False,

@@ -3,12 +3,14 @@
 
 import json
 import os
+import pathlib
+import sys
 import unittest.mock
 
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env, prepare_simple_launcher_cmd_env
 from accelerate_case import CPU, FSDP2, PRINT_VARIABLES, AccelerateCase
-from job_case import free_port
+from job_case import BIN, free_port
 from unittest_main import main
 
 CONFIGS = {
@@ -32,6 +34,9 @@ CONFIGS = {
 }
 # What a launcher says of the workers' places, and what accelerate's own process has from its start.
 OF_LAUNCHER = {"MASTER_ADDR", "MASTER_PORT"}
+RANKS = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "MASTER_ADDR", "MASTER_PORT",
+         "TORCHELASTIC_RUN_ID"}
+ACCELERATE = pathlib.Path(sys.prefix) / "bin/accelerate"
 PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_", "KMP_", "OMP_", "CUDA_")
 
 
@@ -58,9 +63,14 @@ class VariablesTest(AccelerateCase):
                 self.assertEqual(code, 0, err)
                 self.assertEqual("warning" in err, config.get("enable_cpu_affinity", False), err)
                 found = self.variables(config["num_processes"] - 1)
+                if config["num_processes"] > 1:
+                    expected.pop("KMP_AFFINITY", None)  # It is for processes that mpirun has bound.
                 self.assertEqual({key: value for key, value in found.items()
                                   if key.startswith(PREFIXES) and self.env.get(key) != value}, expected)
-                self.assertEqual(found["WORLD_SIZE"], str(args.num_processes))
+                if name == "one process":
+                    self.assertFalse(RANKS & found.keys())
+                else:
+                    self.assertEqual(found["WORLD_SIZE"], str(args.num_processes))
 
     def test_threads_that_are_given_stay(self):
         file = self.write(CPU)
@@ -91,6 +101,34 @@ class VariablesTest(AccelerateCase):
         self.assertEqual(code, 0)
         self.assertIn("workers_per_node: 1\n", out)
         self.assertRegex(out, r"nodes: 1\b")
+
+
+class OneProcessTest(AccelerateCase):
+    def test_the_model_is_what_accelerate_launch_makes_of_it(self):
+        """Ranks in its environment would make DistributedDataParallel of it, whose keys begin with `module.`."""
+        script = self.dir / "script.py"
+        script.write_text("""
+import os, pathlib, torch
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+told = f"{accelerator.distributed_type} {accelerator.num_processes} {type(model).__name__} {sorted(model.state_dict())}"
+(pathlib.Path(os.environ["D"]) / "told").write_text(told)
+""")
+        file = self.write({"distributed_type": "NO", "num_processes": 1, "use_cpu": True})
+        told = []
+        for binary, words in (("fsdprun", ["--accelerate-config", file]), (ACCELERATE, ["launch", "--config_file", file])):
+            code, _, err = self.run_job(*words, script, binary=binary)
+            self.assertEqual(code, 0, err)
+            told.append((self.dir / "told").read_text())
+        self.assertEqual(told, ["DistributedType.NO 1 Linear ['bias', 'weight']"] * 2)
+
+    def test_fsdp_train_needs_no_ranks(self):
+        """It is one process of a launcher, whose usage errors are not worth a restart."""
+        file = self.write({"distributed_type": "NO", "num_processes": 1})
+        code, _, err = self.run_job("--accelerate-config", file, "--no-python", BIN / "fsdp-train", "--nothing")
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"exitcode +: 78 ")
 
 
 class WrongFileTest(AccelerateCase):
