@@ -10,6 +10,7 @@ import unittest.mock
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env, prepare_simple_launcher_cmd_env
 from accelerate_case import CPU, FSDP2, PRINT_VARIABLES, AccelerateCase
+from daemon_case import DaemonCase
 from job_case import BIN, free_port
 from unittest_main import main
 
@@ -101,6 +102,24 @@ class VariablesTest(AccelerateCase):
         self.assertEqual(code, 0)
         self.assertIn("workers_per_node: 1\n", out)
         self.assertRegex(out, r"nodes: 1\b")
+
+
+class OtherNodesTest(AccelerateCase, DaemonCase):
+    def on_a_daemon(self, config):
+        """What its worker has, where no variable was to travel."""
+        code, _, err = self.finish(self.start_job([self.port], "--forward-env=none", "--accelerate-config", self.write(config),
+                                                  "--no-python", *PRINT_VARIABLES))
+        self.assertEqual(code, 0, err)
+        return self.variables(), err
+
+    def test_variables_reach_a_daemon(self):
+        self.port = self.start_daemon()
+        found, err = self.on_a_daemon(CPU | {"gpu_ids": "0,1", "mixed_precision": "bf16"})
+        self.assertEqual((found["ACCELERATE_MIXED_PRECISION"], found["WORLD_SIZE"], found["CUDA_VISIBLE_DEVICES"]), ("bf16", "2", ""))
+        self.assertIn("gpu_ids: not sent", err)
+        found, _ = self.on_a_daemon({"distributed_type": "NO"})
+        self.assertEqual(found["ACCELERATE_MIXED_PRECISION"], "no")
+        self.assertFalse(RANKS & found.keys())
 
 
 class OneProcessTest(AccelerateCase):
