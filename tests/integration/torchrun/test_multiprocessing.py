@@ -43,7 +43,9 @@ class MultiprocessingTest(CompatCase):
 
     def test_pcontext_context_close(self):
         """The end of a job: no process of a worker is left, though one of them does not end by itself."""
-        script = self.program('echo $$ > "$D/pid.$RANK"; if [[ $RANK == 1 ]]; then wait_for pid.0; exit 1; fi; wait_for finish')
+        # Rank 1 ends as soon as the file of rank 0 is there, which is whole then.
+        script = self.program('echo $$ > "$D/.$RANK"; mv "$D/.$RANK" "$D/pid.$RANK"; '
+                              'if [[ $RANK == 1 ]]; then wait_for pid.0; exit 1; fi; wait_for finish')
         self.assertEqual(self.job("--no-python", script)[0], 1)
         self.assertEqual([is_alive(int(self.lines(f"pid.{rank}")[0])) for rank in (0, 1)], [False, False])
 
