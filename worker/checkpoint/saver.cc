@@ -251,7 +251,7 @@ void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& e
   const CheckpointError cause = CauseOf(over, error);
   const std::string text = FailureText(step, cause);
   if (cause.error_number() == kClaimLost) {
-    throw ClaimHeldError(text);
+    throw ClaimHeldError(text, kClaimLost);
   }
   throw CheckpointError(text, cause.error_number());
 }
@@ -401,7 +401,7 @@ std::string Saver::Finish() {
     return AttemptOnRank0(impl.group, [&] { return pending.get(); });
   } catch (const CheckpointError& error) {
     if (error.error_number() == kClaimLost) {
-      throw ClaimHeldError(error.what());
+      throw ClaimHeldError(error.what(), kClaimLost);
     }
     throw;
   }

@@ -332,6 +332,23 @@ TEST(BegunSaveTest, FileSystemThatHangsHoldsUpNeitherItsBeginningNorTheCopy) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 2), 3);
 }
 
+TEST(BegunSaveTest, DirectoryThatAnotherJobHasTakenIsWhatFinishSays) {
+  const TemporaryDirectory dir;
+  OnTwoRanks(dir.path(), nullptr, [&](Saver& saver, int64_t rank) {
+    if (rank == 0) {
+      ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& other) {
+        SaverOptions options = OptionsOf(dir.path(), GroupOf(other));
+        options.job_id = "another";
+        options.takes_over = true;
+        SaveOnce(options, 1, StateOf(0, 1, 1));
+      });
+    }
+    saver.Begin(2, StateOf(rank, 2, 2));
+    EXPECT_THROW(saver.Finish(), ClaimHeldError) << rank;
+  });
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 1);
+}
+
 TEST(BegunSaveTest, WithoutRoomNothingIsWrittenAndBothNumbersAreSaid) {
   const TemporaryDirectory dir;
   const auto disk = std::make_shared<SmallDisk>();
