@@ -43,7 +43,7 @@ DECODER = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_h
 FAMILIES = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**DECODER)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**DECODER)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**DECODER, head_dim=32, tie_word_embeddings=True)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**DECODER, head_dim=8)),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**DECODER, sliding_window=LENGTH // 4)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, n_positions=LENGTH, resid_pdrop=0.0,
                                                embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)),
