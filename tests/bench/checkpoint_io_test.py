@@ -17,7 +17,7 @@ PARAMETERS = 8192  # of each rank, with their moments, 48 KB
 class CheckpointIoTest(JobCase):
     def test_the_times_of_a_save_a_load_and_a_save_beside_steps(self):
         times = bench_checkpoint.run(measure.FSDPRUN, ["--no-python", str(BIN / "checkpoint_io")], self.dir, PARAMETERS)
-        self.assertEqual(list(times), ["save", "save_cpu", "load", "load_cpu", "beside", "stall"])
+        self.assertEqual(list(times), ["save", "save_cpu", "load", "load_cpu", "beside", "stall", "first_stall"])
         for what in ("save", "load", "beside"):
             self.assertGreater(times[what], 0, what)
         self.assertEqual([path.name for path in self.dir.glob("step-*")], ["step-3"])

@@ -79,7 +79,7 @@ class WeightsTest(ReferenceCase):
         tokens = list(b"hello")
         for _ in range(4):
             tokens.append(self.reference(torch.tensor([tokens]))[0, -1].argmax().item())
-        self.assertEqual(out, bytes(tokens).decode(errors="replace"))
+        self.assertEqual(out, bytes(tokens).decode(errors="replace") + "\n")
 
     def test_wrong_shape(self):
         self.weights["model.norm.weight"] = torch.ones(33)
