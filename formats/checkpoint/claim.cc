@@ -124,6 +124,12 @@ void RefreshDirectory(const std::string& directory) {
   const FileDescriptor opened(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
+/// Of whatever somebody has put there: 0 for what is none. To convert what does not fit would be
+/// undefined.
+int64_t WholeNumber(const json& value) {
+  return value.is_number_integer() ? value.get<int64_t>() : 0;
+}
+
 }  // namespace
 
 std::string RandomId() {
@@ -172,11 +178,18 @@ std::optional<ClaimSight> LookAtClaim(const std::string& directory) {
   const InputFile file(ClaimPath(directory));
   const json value = json::parse(ReadWholeFile(file, kClaimBytesMax), nullptr, false);
   try {
+    if (!value.at("generation").is_number_unsigned()) {
+      return std::nullopt;
+    }
     ClaimSight sight;
-    sight.claim = {value.at("job_id").get<std::string>(),   value.at("generation").get<uint64_t>(),
-                   value.at("claim").get<std::string>(),    value.value("host", std::string()),
-                   value.value("pid", int64_t{0}),          value.value("pid_space", std::string()),
-                   value.value("launcher_pid", int64_t{0}), value.value("timeout_ms", int64_t{0})};
+    sight.claim = {value.at("job_id").get<std::string>(),
+                   static_cast<uint64_t>(WholeNumber(value.at("generation"))),
+                   value.at("claim").get<std::string>(),
+                   value.value("host", std::string()),
+                   WholeNumber(value.value("pid", json(0))),
+                   value.value("pid_space", std::string()),
+                   WholeNumber(value.value("launcher_pid", json(0))),
+                   WholeNumber(value.value("timeout_ms", json(0)))};
     sight.pulse = file.modified_ns();
     sight.is_dead = IsDead(sight.claim);
     return sight;

@@ -60,7 +60,7 @@ Manifest FromJson(const json& value, const std::string& what) {
   manifest.step = CountFromJson(value, "step", damaged);
   manifest.tokens = CountFromJson(value, "tokens", damaged);
   manifest.world_size = CountFromJson(value, "world_size", damaged);
-  manifest.generation = value.at("generation").get<uint64_t>();
+  manifest.generation = static_cast<uint64_t>(CountFromJson(value, "generation", damaged));
   manifest.sequence = CountFromJson(value, "sequence", damaged);
   manifest.job_id = value.at("job_id").get<std::string>();
   manifest.run = value.value("run", manifest.job_id);

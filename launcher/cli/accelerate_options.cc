@@ -196,12 +196,21 @@ class Planner {
     launch_.variables["OMP_NUM_THREADS"] = absl::StrCat(std::max<int64_t>(1, threads));
   }
 
+  /// Of a job whose nodes are known without the file.
+  bool MayHaveSeveralNodes() const {
+    const RawValue* nodes = given_.Find("nnodes");
+    const RawValue* agents = given_.Find("agents");
+    const auto numbers = nodes != nullptr ? ToNodeNumbers(*nodes) : absl::StatusOr<NodeNumbers>();
+    return given_.Find("hostfile") != nullptr || (numbers.ok() && numbers->max > 1) ||
+           (agents != nullptr && agents->text.find(',') != std::string::npos);
+  }
+
   /// accelerate launch starts one process as a shell would. From LOCAL_RANK an Accelerator would
   /// make distributed data parallelism: a model in another one, whose keys have other names.
   void LeaveOutRanks() {
-    // Where MULTI_CPU has several nodes, one of them may be alone after the others are lost.
-    const bool is_alone =
-        machines_ == 1 && local_processes_ == 1 && (IsOneProcess() || !is_placed_);
+    // Of several nodes one may be alone after the others are lost.
+    const bool is_alone = machines_ == 1 && local_processes_ == 1 &&
+                          (!is_placed_ || (IsOneProcess() && !MayHaveSeveralNodes()));
     if (is_alone && IsSimpleLaunch(config_)) {
       launch_.variables.emplace(contract::kEnvLoneWorkerIsPlain, "1");
     }

@@ -226,6 +226,9 @@ std::optional<Search> TryInTurn(const json& paths, const Group& group, const Loo
       if (!is_last && WasRemoved(path.get<std::string>(), group)) {
         return std::nullopt;
       }
+      if (!IsDamage(error)) {
+        throw;
+      }
       NoteDamaged(path.get<std::string>(), error, group);
       search.warnings.push_back("skipped " + path.get<std::string>() + ": " + error.what());
       search.first_error = search.first_error.empty() ? error.what() : search.first_error;

@@ -25,6 +25,8 @@ constexpr auto kSaveTimeout = std::chrono::minutes(10);
 // How long a rank waits for the end of its part until it asks the others; they may wait for it in a
 // collective meanwhile.
 constexpr std::chrono::milliseconds kAskInterval = std::chrono::seconds(1);
+// Training waits for it.
+constexpr std::chrono::milliseconds kReconnectTimeout = std::chrono::seconds(5);
 
 std::string Seconds(Clock::duration time) {
   return std::to_string(std::chrono::round<std::chrono::seconds>(time).count()) + " s";
@@ -115,8 +117,11 @@ bool CheckpointKeeper::Save(bool is_last) {
     return is_given_up_ || IsSomeRankStopping();
   }
   CheckFiniteWeights();
-  Reconnect();
-  if (is_async_ && !is_last && step < context_.config.train.steps) {
+  const bool may_begin = !is_last && step < context_.config.train.steps;
+  if (may_begin) {
+    Reconnect();
+  }
+  if (may_begin && is_async_) {
     Begin();
     return has_waited && IsSomeRankStopping();
   }
@@ -160,10 +165,14 @@ bool CheckpointKeeper::HasLostTheWay() const {
   return is_saving() && !is_begun_given_up_ && saver_->HasLostTheWay();
 }
 
-void CheckpointKeeper::GiveUpBegun() {
+void CheckpointKeeper::CancelBegun(const checkpoint::CheckpointError& why) {
   is_begun_given_up_ = true;
   must_reconnect_ = true;
-  saver_->Cancel(checkpoint::CheckpointError(
+  saver_->Cancel(why);
+}
+
+void CheckpointKeeper::GiveUpBegun() {
+  CancelBegun(checkpoint::CheckpointError(
       "a rank has lost the way to the job's store, over which the ranks tell each other how their "
       "parts have ended",
       checkpoint::kChannelLost));
@@ -220,7 +229,7 @@ void CheckpointKeeper::WarnIfLate() {
 }
 
 bool CheckpointKeeper::AwaitBegun(bool is_last) {
-  enum { kHasEnded, kIsWriting, kMustGoOn, kIsLost };
+  enum { kHasEnded, kIsWriting, kMustGoOn, kIsLost, kGraceIsOver };
   const std::chrono::milliseconds timeout =
       std::chrono::seconds(context_.config.parallel.timeout_seconds);
   const std::chrono::milliseconds interval = std::min(kAskInterval, timeout / 4);
@@ -228,11 +237,17 @@ bool CheckpointKeeper::AwaitBegun(bool is_last) {
   while (true) {
     const bool has_ended = saver_->AwaitEnd(Clock::now() + interval);
     const bool must_go_on = !is_last && Clock::now() >= deadline;
-    const int answer = HasLostTheWay() ? kIsLost
-                       : has_ended     ? kHasEnded
-                       : must_go_on    ? kMustGoOn
-                                       : kIsWriting;
+    const bool is_over = !is_begun_given_up_ && context_.stop.MustGiveUpSave();
+    const int answer = is_over           ? kGraceIsOver
+                       : HasLostTheWay() ? kIsLost
+                       : has_ended       ? kHasEnded
+                       : must_go_on      ? kMustGoOn
+                                         : kIsWriting;
     const int highest = Vote(context_.world, answer).Highest();
+    if (highest == kGraceIsOver) {
+      CancelBegun(checkpoint::CheckpointError("the grace of the stop is over", ECANCELED));
+      continue;
+    }
     if (highest == kIsLost) {
       GiveUpBegun();
       continue;
@@ -246,9 +261,6 @@ bool CheckpointKeeper::AwaitBegun(bool is_last) {
                              ", which is still being written, before that of step " +
                              std::to_string(state_.step) + " can begin");
     WarnIfLate();
-    if (context_.stop.MustGiveUpSave()) {
-      saver_->Cancel(checkpoint::CheckpointError("the grace of the stop is over", ECANCELED));
-    }
   }
 }
 
@@ -331,7 +343,7 @@ void CheckpointKeeper::TellFailure(int64_t step, const checkpoint::CheckpointErr
 void CheckpointKeeper::Reconnect() {
   if (is_async_ && must_reconnect_) {
     must_reconnect_ = false;
-    const std::shared_ptr<checkpoint::Channel> channel = MakeSaveChannel(group_);
+    const std::shared_ptr<checkpoint::Channel> channel = MakeSaveChannel(group_, kReconnectTimeout);
     is_async_ = channel != nullptr;
     saver_->SetBackground(channel);
   }

@@ -100,6 +100,7 @@ class CheckpointKeeper {
   bool MakeWay(bool is_last);
   void Begin();
   void SaveNow(bool is_last);
+  void CancelBegun(const checkpoint::CheckpointError& why);
   /// So that the next save can be begun after the way was lost.
   void Reconnect();
   /// Does `save`, which returns the path, and tells how that has ended.

@@ -29,6 +29,16 @@ std::shared_ptr<const TokenStream> OpenStream(const char* key,
   return stream;
 }
 
+/// Absolute; empty if it cannot be told, or not in JSON.
+std::string FolderOf(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::string folder =
+      std::filesystem::absolute(file, error).lexically_normal().parent_path().string();
+  const Json text = folder;
+  const std::string kept = text.dump(-1, ' ', false, Json::error_handler_t::ignore);
+  return !error && Json::parse(kept) == text ? folder : std::string();
+}
+
 void CheckStepTokens(const TrainConfig& config, int64_t world_size) {
   int64_t step_tokens = config.data.seq_len;
   for (const int64_t factor :
@@ -68,9 +78,7 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
   RunInputs inputs{resolved, ParseConfig(resolved), {}, {}, nullptr, nullptr};
   const TrainConfig& config = inputs.config;
   const std::filesystem::path model_file = ModelConfigPath(config.model.config);
-  inputs.description = {
-      resolved, ReadStrictJsonFile(model_file),
-      std::filesystem::absolute(model_file).lexically_normal().parent_path().string()};
+  inputs.description = {resolved, ReadStrictJsonFile(model_file), FolderOf(model_file)};
   const Json& model_config = inputs.description.model_config;
   inputs.model = ParseModelConfig(model_config, model_file.string());
   CheckDescribable(model_config, model_file.string());

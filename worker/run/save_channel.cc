@@ -10,6 +10,12 @@
 #include "worker/checkpoint/store_channel.h"
 
 namespace fsdprun::worker {
+namespace {
+
+/// Of one call, which is made again; so long a channel does not hear that it is cancelled.
+constexpr auto kCallTimeout = std::chrono::seconds(2);
+
+}  // namespace
 
 std::shared_ptr<checkpoint::Channel> MakeSaveChannel(const checkpoint::Group& group,
                                                      std::chrono::milliseconds connect_timeout) {
@@ -25,9 +31,9 @@ std::shared_ptr<checkpoint::Channel> MakeSaveChannel(const checkpoint::Group& gr
     channel.prefix = options.store_prefix + "/save-" +
                      checkpoint::AttemptOnRank0(group, [] { return checkpoint::RandomId(); });
     checkpoint::AttemptOnAll(group, [&] {
-      channel.store = std::make_shared<fsdp::StoreClient>(
-          options.host_store ? "127.0.0.1" : options.master_addr, options.master_port,
-          connect_timeout);
+      const std::string host = options.host_store ? "127.0.0.1" : options.master_addr;
+      { const fsdp::StoreClient is_there(host, options.master_port, connect_timeout); }
+      channel.store = std::make_shared<fsdp::StoreClient>(host, options.master_port, kCallTimeout);
       return std::string();
     });
   } catch (const checkpoint::CheckpointError& error) {

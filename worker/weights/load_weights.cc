@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "formats/checkpoint/file_system.h"
 #include "formats/tensors/open_tensors.h"
 #include "fsdp_runtime/archive/error.h"
 #include "fsdp_runtime/plan/box.h"
@@ -70,6 +71,9 @@ Stored Open(const std::string& path) {
     stored.names = stored.source->Weights();
     return stored;
   } catch (const fsdp::archive::Error& error) {
+    if (checkpoint::MayPass(error.error_number())) {
+      throw;
+    }
     throw ConfigError(std::string("model.weights: ") + error.what());
   }
 }

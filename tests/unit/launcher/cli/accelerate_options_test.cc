@@ -164,6 +164,8 @@ TEST(AccelerateOptionsTest, OneProcessOfASimpleLaunchHasNoRanks) {
   const std::string none = "distributed_type: 'NO'\nmain_process_ip: a\nnum_machines: 2\n";
   EXPECT_TRUE(is_plain(none));
   EXPECT_TRUE(is_plain(none, {"--agents=a", "s.py"}));
+  EXPECT_FALSE(is_plain(none, {"--agents=a,b", "s.py"}));
+  EXPECT_FALSE(is_plain(none, {"--agents=a", "--nnodes=1:2", "s.py"}));
   EXPECT_FALSE(is_plain(none, {"--nproc-per-node=2", "s.py"}));
   EXPECT_FALSE(is_plain(none, {"--nproc-per-node=auto", "s.py"}));
   EXPECT_FALSE(is_plain(none, {"--nnodes=2", "s.py"}));
