@@ -11,7 +11,7 @@
 
 namespace fsdprun::worker {
 
-/// The configuration of a run, resolved and valid. Keys and meanings: config_schema.cc.
+/// The configuration of a run, resolved and valid. Keys and meanings: sections/.
 struct TrainConfig {
   struct Model {
     std::string config;

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "worker/config/config_schema.h"
+
+namespace fsdprun::worker {
+
+// The keys of each section of the configuration, in the order in which they are printed: one file
+// each, and its line in ConfigSchema.
+
+std::vector<ConfigKey> ModelKeys();
+std::vector<ConfigKey> DataKeys();
+std::vector<ConfigKey> TrainKeys();
+std::vector<ConfigKey> OptimizerKeys();
+std::vector<ConfigKey> ScheduleKeys();
+std::vector<ConfigKey> ParallelKeys();
+std::vector<ConfigKey> PrecisionKeys();
+std::vector<ConfigKey> CheckpointKeys();
+std::vector<ConfigKey> MetricsKeys();
+
+}  // namespace fsdprun::worker
