@@ -6,8 +6,8 @@
 
 namespace fsdprun::worker {
 
-// The keys of each section of the configuration, in the order in which they are printed: one file
-// each, and its line in ConfigSchema.
+// The keys of each section, in the order in which they are printed. A section is one file here and
+// one line in ConfigSchema.
 
 std::vector<ConfigKey> ModelKeys();
 std::vector<ConfigKey> DataKeys();
