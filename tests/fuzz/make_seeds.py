@@ -277,7 +277,28 @@ def monitoring() -> None:
     write("monitoring", "status", "HEAD /status HTTP/1.0\r\n\r\n")
 
 
+def token_files() -> None:
+    def llmc(magic: int, version: int, form: str, ids: list[int]) -> bytes:
+        return b"l" + struct.pack("<256i", magic, version, len(ids), *[0] * 253) + struct.pack(f"<{len(ids)}{form}", *ids)
+
+    def megatron(code: int, width: int, lengths: list[int], documents: list[int], modes: bytes = b"") -> bytes:
+        pointers = [width * sum(lengths[:i]) for i in range(len(lengths))]
+        return (b"mMMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(documents))
+                + struct.pack(f"<{len(lengths)}i{len(lengths)}q{len(documents)}q", *lengths, *pointers, *documents) + modes)
+
+    write("token_files", "llmc_gpt2", llmc(20240520, 1, "H", [50256, 1, 2, 3]))
+    write("token_files", "llmc_llama3", llmc(20240801, 7, "I", [128000, 1]))
+    write("token_files", "llmc_empty", llmc(20240520, 1, "H", []))
+    write("token_files", "megatron_uint16", megatron(8, 2, [3, 0, 2, 4], [0, 1, 2, 4]))
+    write("token_files", "megatron_int32", megatron(4, 4, [5], [0, 1]))
+    write("token_files", "megatron_modes", megatron(8, 2, [3, 2], [0, 2], modes=b"\0\1"))
+    write("token_files", "megatron_no_documents", megatron(5, 8, [1, 1, 1], []))
+    write("token_files", "megatron_empty", megatron(1, 1, [], [0]))
+    write("token_files", "datatrove", b"d" + struct.pack("<4Q", 3, 3, 10, 12))
+
+
 if __name__ == "__main__":
     for make in (pickles, metadata, archives, state_dicts, safetensors, checkpoint_texts, accelerate_configs,
-                 documents, store, keeper, messages, command_lines, monitoring):
+                 documents, store, keeper, messages, command_lines, monitoring,
+                 token_files):
         make()
