@@ -24,7 +24,7 @@ int32_t NumberAt(std::string_view head, size_t index) {
   return number;
 }
 
-std::string Field(size_t index, int64_t value) {
+std::string HeaderField(size_t index, int64_t value) {
   return "header[" + std::to_string(index) + "] = " + std::to_string(value) + " at offset " +
          std::to_string(4 * index);
 }
@@ -53,24 +53,24 @@ LlmcHeader ParseLlmcHeader(std::string_view head, int64_t file_bytes, const std:
   const int32_t magic = NumberAt(head, 0);
   for (const OtherFile& other : kOtherFiles) {
     if (magic == other.magic) {
-      throw ConfigError(source + ": " + Field(0, magic) + ": it holds " + other.what +
+      throw ConfigError(source + ": " + HeaderField(0, magic) + ": it holds " + other.what +
                         " for llm.c, not tokens; give a file of tokens");
     }
   }
   if (magic != kGpt2Tokens && magic != kLlama3Tokens) {
-    throw ConfigError(source + ": " + Field(0, magic) +
+    throw ConfigError(source + ": " + HeaderField(0, magic) +
                       ": expected 20240520 or 20240801, with which a token file of llm.c begins");
   }
   const bool is_gpt2 = magic == kGpt2Tokens;
   const int32_t version = NumberAt(head, 1);
   if (version != (is_gpt2 ? 1 : 7)) {
-    throw ConfigError(source + ": " + Field(1, version) + ": expected version " +
+    throw ConfigError(source + ": " + HeaderField(1, version) + ": expected version " +
                       (is_gpt2 ? "1" : "7") + "; make the file again with a known version");
   }
   const LlmcHeader header{is_gpt2 ? TokenDtype::kUint16 : TokenDtype::kUint32, NumberAt(head, 2)};
   const int64_t expected = kLlmcHeaderBytes + header.tokens * TokenBytes(header.dtype);
   if (header.tokens < 0 || expected != file_bytes) {
-    throw ConfigError(source + ": " + Field(2, header.tokens) + ": so many tokens of " +
+    throw ConfigError(source + ": " + HeaderField(2, header.tokens) + ": so many tokens of " +
                       std::string(TokenDtypeName(header.dtype)) + " need a file of " +
                       std::to_string(expected) + " bytes, and it has " +
                       std::to_string(file_bytes) +

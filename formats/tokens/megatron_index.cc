@@ -12,18 +12,18 @@ namespace {
 
 using std::to_string;
 
-constexpr std::string_view kMagic{"MMIDIDX\0\0", 9};
+constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 constexpr std::string_view kLegacyMagic{"TNTIDX\0\0", 8};
-constexpr int64_t kVersionOffset = 9;
+constexpr int64_t kIndexVersionOffset = 9;
 constexpr int64_t kDtypeOffset = 17;
 constexpr int64_t kSequencesOffset = 18;
 constexpr int64_t kDocumentsOffset = 26;
-constexpr int64_t kHeaderBytes = 34;
+constexpr int64_t kIndexHeaderBytes = 34;
 /// Of a sequence: int32 length, int64 pointer.
 constexpr int64_t kSequenceBytes = 12;
 constexpr char kAgain[] = "; make the data set again";
 
-uint64_t NumberAt(const std::array<char, kHeaderBytes>& head, int64_t offset) {
+uint64_t NumberAt(const std::array<char, kIndexHeaderBytes>& head, int64_t offset) {
   uint64_t number = 0;
   std::memcpy(&number, head.data() + offset, sizeof number);
   return number;
@@ -56,19 +56,19 @@ struct Layout {
   int64_t sequences = 0;
   int64_t documents = 0;
 
-  int64_t pointers() const { return kHeaderBytes + 4 * sequences; }
-  int64_t document_indices() const { return kHeaderBytes + kSequenceBytes * sequences; }
+  int64_t pointers() const { return kIndexHeaderBytes + 4 * sequences; }
+  int64_t document_indices() const { return kIndexHeaderBytes + kSequenceBytes * sequences; }
   int64_t end() const { return document_indices() + 8 * documents; }
 };
 
-void CheckMagic(const std::array<char, kHeaderBytes>& head, const std::string& source) {
+void CheckMagic(const std::array<char, kIndexHeaderBytes>& head, const std::string& source) {
   const std::string_view text(head.data(), head.size());
   if (text.starts_with(kLegacyMagic)) {
     throw ConfigError(source +
                       ": an index of Megatron's older format (TNTIDX), which has no pointers of "
                       "sequences; make the data set again with a newer Megatron-LM");
   }
-  if (!text.starts_with(kMagic)) {
+  if (!text.starts_with(kMegatronMagic)) {
     throw ConfigError(source +
                       ": not an index of Megatron-LM, which begins with MMIDIDX at offset 0");
   }
@@ -76,21 +76,21 @@ void CheckMagic(const std::array<char, kHeaderBytes>& head, const std::string& s
 
 Layout ReadLayout(const fsdp::archive::ByteSource& file, const std::string& source) {
   const int64_t size = file.size();
-  if (size < kHeaderBytes) {
+  if (size < kIndexHeaderBytes) {
     throw ConfigError(source + ": truncated: " + to_string(size) +
                       " bytes are too few for an index of Megatron-LM");
   }
-  std::array<char, kHeaderBytes> head{};
-  file.read(0, head.data(), kHeaderBytes);
+  std::array<char, kIndexHeaderBytes> head{};
+  file.read(0, head.data(), kIndexHeaderBytes);
   CheckMagic(head, source);
-  if (NumberAt(head, kVersionOffset) != 1) {
-    throw ConfigError(source + ": version = " + to_string(NumberAt(head, kVersionOffset)) +
-                      " at offset " + to_string(kVersionOffset) + ": expected 1");
+  if (NumberAt(head, kIndexVersionOffset) != 1) {
+    throw ConfigError(source + ": version = " + to_string(NumberAt(head, kIndexVersionOffset)) +
+                      " at offset " + to_string(kIndexVersionOffset) + ": expected 1");
   }
   Layout layout{DtypeOf(static_cast<uint8_t>(head[kDtypeOffset]), source), 0, 0};
   const uint64_t sequences = NumberAt(head, kSequencesOffset);
   const uint64_t documents = NumberAt(head, kDocumentsOffset);
-  const auto room = static_cast<uint64_t>(size - kHeaderBytes);
+  const auto room = static_cast<uint64_t>(size - kIndexHeaderBytes);
   if (sequences > room / kSequenceBytes) {
     throw ConfigError(source + ": sequence_count = " + to_string(sequences) + " at offset " +
                       to_string(kSequencesOffset) + ": a file of " + to_string(size) +
@@ -177,7 +177,7 @@ MegatronIndex ReadMegatronIndex(const fsdp::archive::ByteSource& file, const std
   const Layout layout = ReadLayout(file, source);
   const int64_t token_bytes = TokenBytes(layout.dtype);
   MegatronIndex index{layout.dtype, 0, layout.sequences, {}};
-  NumberArray<int32_t> lengths(file, kHeaderBytes, layout.sequences);
+  NumberArray<int32_t> lengths(file, kIndexHeaderBytes, layout.sequences);
   NumberArray<int64_t> pointers(file, layout.pointers(), layout.sequences);
   Documents documents(file, layout, source, wants_documents ? &index.document_ends : nullptr);
   for (int64_t i = 0; i < layout.sequences; ++i) {

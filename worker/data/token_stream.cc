@@ -1,84 +1,83 @@
 #include "worker/data/token_stream.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <array>
+#include <limits>
+#include <stdexcept>
+#include <utility>
 
-#include "formats/json/strict_json.h"
-#include "worker/data/open_file_limit.h"
+#include "formats/tokens/token_decode.h"
 
 namespace fsdprun::worker {
 namespace {
 
-[[noreturn]] void Refuse(const std::string& path, const std::string& cause) {
-  throw ConfigError("cannot read data file " + path + ": " + cause);
+constexpr int64_t kPieceBytes = 32 * 1024;
+
+std::vector<TokenPart> TextParts(const std::vector<std::string>& paths) {
+  std::vector<TokenPart> parts;
+  for (const std::string& path : paths) {
+    auto file = std::make_shared<const DataFile>(path);
+    const int64_t size = file->size();
+    parts.push_back({std::move(file), TokenDtype::kUint8, 0, size});
+  }
+  return parts;
 }
 
-int OpenForReading(const std::string& path) {
-  for (;;) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 || errno != EMFILE || !RaiseOpenFileLimit()) {
-      return fd;
-    }
+/// `tokens`: from token `at` of the part.
+void CheckIds(const TokenPart& part, int64_t at, int64_t count, const int64_t* tokens,
+              int64_t limit) {
+  // As unsigned numbers, negative ones are the largest.
+  uint64_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, static_cast<uint64_t>(tokens[i]));
   }
+  if (largest < static_cast<uint64_t>(limit)) {
+    return;
+  }
+  const int64_t* bad = std::find_if(tokens, tokens + count,
+                                    [limit](int64_t token) { return token < 0 || token >= limit; });
+  const int64_t index = at + (bad - tokens);
+  throw TokenIdError(
+      "data file " + part.file->path() + ": token " + std::to_string(index) + ", " +
+      std::string(TokenDtypeName(part.dtype)) + " at offset " +
+      std::to_string(part.offset + index * TokenBytes(part.dtype)) + ", is " +
+      std::to_string(*bad) + ": expected an id below the model's vocab_size, " +
+      std::to_string(limit) +
+      "; train on tokens of the model's tokenizer, or correct data.dtype if it was given");
 }
 
 }  // namespace
 
-DataFile::DataFile(const std::string& path) : path_(path), fd_(OpenForReading(path)) {
-  if (fd_ < 0) {
-    Refuse(path, std::strerror(errno));
-  }
-  struct stat status {};
-  const int error = fstat(fd_, &status) != 0 ? errno : 0;
-  if (error != 0 || !S_ISREG(status.st_mode)) {
-    close(fd_);
-    Refuse(path, error != 0 ? std::strerror(error) : "it is not a regular file");
-  }
-  size_ = status.st_size;
-}
+TokenStream::TokenStream(const std::vector<std::string>& paths)
+    : TokenStream(TextParts(paths), TokenFacts{}) {}
 
-DataFile::~DataFile() { close(fd_); }
-
-void DataFile::Read(int64_t offset, int64_t count, uint8_t* out) const {
-  while (count > 0) {
-    const ssize_t got = pread(fd_, out, static_cast<size_t>(count), offset);
-    if (got < 0 && errno == EINTR) {
-      continue;
+TokenStream::TokenStream(const std::vector<TokenPart>& parts, TokenFacts facts)
+    : facts_(std::move(facts)) {
+  for (const TokenPart& part : parts) {
+    if (part.tokens > std::numeric_limits<int64_t>::max() - size_) {
+      throw ConfigError("data file " + part.file->path() +
+                        ": with the files before it, more than 2^63 tokens");
     }
-    if (got <= 0) {
-      const std::string cause =
-          got < 0 ? std::strerror(errno)
-                  : "it had " + std::to_string(size_) +
-                        " bytes when the run began and has become shorter; restore it, and do not "
-                        "change data files while a job reads them";
-      throw DataError("cannot read data file " + path_ + " at offset " + std::to_string(offset) +
-                      ": " + cause);
-    }
-    offset += got;
-    count -= got;
-    out += got;
+    parts_.push_back({part, size_});
+    size_ += part.tokens;
   }
 }
 
-TokenStream::TokenStream(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    parts_.push_back({std::make_unique<DataFile>(path), size_});
-    size_ += parts_.back().file->size();
+void TokenStream::Read(const TokenPart& part, int64_t at, int64_t count, int64_t* out) const {
+  std::array<uint8_t, kPieceBytes> bytes;
+  const int64_t token_bytes = TokenBytes(part.dtype);
+  const int64_t most = kPieceBytes / token_bytes;
+  for (int64_t done = 0; done < count; done += most) {
+    const int64_t piece = std::min(most, count - done);
+    part.file->read(part.offset + (at + done) * token_bytes, bytes.data(), piece * token_bytes);
+    DecodeTokens(part.dtype, bytes.data(), piece, out + done);
+  }
+  if (facts_.id_limit > 0) {
+    CheckIds(part, at, count, out, facts_.id_limit);
   }
 }
 
 void TokenStream::CopyTokens(int64_t begin, int64_t count, int64_t* out) const {
-  std::vector<uint8_t> bytes(static_cast<size_t>(std::clamp<int64_t>(count, 0, size_)));
-  CopyBytes(begin, count, bytes.data());
-  std::copy(bytes.begin(), bytes.end(), out);
-}
-
-void TokenStream::CopyBytes(int64_t begin, int64_t count, uint8_t* out) const {
   if (begin < 0 || count < 0 || begin > size_ - count) {
     throw std::out_of_range("tokens [" + std::to_string(begin) + ", +" + std::to_string(count) +
                             ") of a stream of " + std::to_string(size_));
@@ -90,13 +89,23 @@ void TokenStream::CopyBytes(int64_t begin, int64_t count, uint8_t* out) const {
       std::upper_bound(parts_.begin(), parts_.end(), begin,
                        [](int64_t position, const Part& other) { return position < other.begin; });
   for (--part; count > 0; ++part) {
-    const int64_t offset = begin - part->begin;
-    const int64_t length = std::max<int64_t>(0, std::min(count, part->file->size() - offset));
-    part->file->Read(offset, length, out);
+    const int64_t at = begin - part->begin;
+    const int64_t length = std::max<int64_t>(0, std::min(count, part->tokens.tokens - at));
+    Read(part->tokens, at, length, out);
     out += length;
     begin += length;
     count -= length;
   }
+}
+
+std::vector<int64_t> TokenStream::FileEnds() const {
+  std::vector<int64_t> ends;
+  for (const Part& part : parts_) {
+    if (part.tokens.tokens > 0) {
+      ends.push_back(part.begin + part.tokens.tokens);
+    }
+  }
+  return ends;
 }
 
 }  // namespace fsdprun::worker

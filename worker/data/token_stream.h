@@ -3,66 +3,73 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "formats/tokens/token_dtype.h"
+#include "formats/tokens/token_file_info.h"
+#include "worker/data/data_file.h"
 
 namespace fsdprun::worker {
 
 /// Size of the vocabulary of byte tokens.
 inline constexpr int64_t kByteTokens = 256;
 
-/// Reading a data file failed while it was in use, such as one that has become shorter. what() is
-/// one line naming file, offset and what to do.
-class DataError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+/// The ids of one file: where they are and how they are stored.
+struct TokenPart {
+  std::shared_ptr<const DataFile> file;
+  TokenDtype dtype = TokenDtype::kUint8;
+  /// Bytes before the first id.
+  int64_t offset = 0;
+  int64_t tokens = 0;
 };
 
-/// A file that is read by position; closed on destruction. Not a memory map: of a file that is
-/// truncated while it is mapped, the process would learn by a SIGBUS that names nothing.
-class DataFile {
- public:
-  /// Errors: ConfigError naming path and cause.
-  explicit DataFile(const std::string& path);
-  ~DataFile();
-  DataFile(const DataFile&) = delete;
-  DataFile& operator=(const DataFile&) = delete;
-
-  /// When it was opened.
-  int64_t size() const { return size_; }
-  /// Precondition: inside size(). Errors: DataError.
-  void Read(int64_t offset, int64_t count, uint8_t* out) const;
-
- private:
-  std::string path_;
-  int fd_ = -1;
-  int64_t size_ = 0;
+/// What is known of the tokens of a stream.
+struct TokenFacts {
+  /// Bytes of text.
+  bool is_text = true;
+  /// Every id has to be less; 0: whatever it is.
+  int64_t id_limit = 0;
+  /// Stands behind each document.
+  std::optional<int64_t> document_end = {};
+  /// Where documents end, ascending, of files that say so; empty: of those that do not.
+  std::vector<int64_t> document_ends = {};
+  /// Of files that say so.
+  std::optional<TokenizerIdentity> tokenizer = {};
 };
 
-/// The files of a data set, in the order given, as one stream of byte tokens: token i is the value
-/// (0..255) of byte i. There is no separator between files.
-/// Memory: none to speak of; the page cache is shared by the ranks of a host. Thread: const methods
-/// are safe from many.
+/// The files of a data set, in the order given, as one stream of tokens. There is no separator
+/// between files. Memory: none to speak of; the page cache is shared by the ranks of a host.
+/// Thread: const methods are safe from many.
 class TokenStream {
  public:
+  /// Of text: token i is the value (0..255) of byte i. Errors: as DataFile's.
   explicit TokenStream(const std::vector<std::string>& paths);
+  TokenStream(const std::vector<TokenPart>& parts, TokenFacts facts);
 
+  /// In tokens.
   int64_t size() const { return size_; }
   /// Number of windows of seq_len inputs; each needs one more token for its last target.
   int64_t window_count(int64_t seq_len) const { return size_ <= 0 ? 0 : (size_ - 1) / seq_len; }
   /// Writes tokens [begin, begin + count) to `out`. Precondition: inside the stream. Errors:
-  /// DataError.
+  /// DataError; TokenIdError naming file, offset and id.
   void CopyTokens(int64_t begin, int64_t count, int64_t* out) const;
-  /// The same as bytes.
-  void CopyBytes(int64_t begin, int64_t count, uint8_t* out) const;
+
+  const TokenFacts& facts() const { return facts_; }
+  /// Where files end, ascending; without files that have no tokens.
+  std::vector<int64_t> FileEnds() const;
 
  private:
   struct Part {
-    std::unique_ptr<DataFile> file;
+    TokenPart tokens;
     int64_t begin = 0;
   };
+  /// Tokens [at, at + count) of the part.
+  void Read(const TokenPart& part, int64_t at, int64_t count, int64_t* out) const;
+
   std::vector<Part> parts_;
+  TokenFacts facts_;
   int64_t size_ = 0;
 };
 

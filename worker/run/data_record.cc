@@ -2,10 +2,12 @@
 
 #include <limits>
 
-#include "worker/data/stream_digest.h"
-
 namespace fsdprun::worker {
 namespace {
+
+// One of them, so that a reader of older versions finds the bytes of text.
+constexpr char kBytesField[] = "bytes";
+constexpr char kTokensField[] = "tokens";
 
 const Json& Require(const Json& data, const char* key, bool is_right, const char* expectation) {
   if (!is_right) {
@@ -21,6 +23,16 @@ int64_t Count(const Json& data, const char* key, int64_t low) {
       .get<int64_t>();
 }
 
+std::string Text(const Json& data, const char* key) {
+  return Require(data, key, data.contains(key) && data.at(key).is_string(), "a text")
+      .get<std::string>();
+}
+
+bool Truth(const Json& data, const char* key) {
+  return Require(data, key, data.contains(key) && data.at(key).is_boolean(), "true or false")
+      .get<bool>();
+}
+
 std::string Changed(const std::string& key, const std::string& before, const std::string& now) {
   return key + " was " + before + " at the checkpoint and is " + now + " now";
 }
@@ -28,50 +40,110 @@ std::string Changed(const std::string& key, const std::string& before, const std
 std::string Word(bool value) { return value ? "true" : "false"; }
 
 constexpr char kUnshuffle[] = ": the position in the shuffled text means nothing there";
+constexpr char kOtherOrder[] = ": the position in the one order means nothing in the other";
 
-DataChange CompareText(const DataRecord& before, const DataRecord& now,
-                       const std::string& same_part) {
-  const auto describe = [](const DataRecord& record) {
-    return std::to_string(record.bytes) + " bytes with digest " + record.digest;
-  };
-  const bool is_longer = now.bytes > before.bytes && same_part == before.digest;
-  const std::string change = Changed("the text of data.train", describe(before), describe(now));
-  if (is_longer && !now.is_shuffled) {
+/// Whether a position is a place in a stream.
+bool IsPlain(const DataRecord& record) {
+  return !record.is_shuffled && !record.is_mixture && record.documents != "separate";
+}
+
+/// "1000 bytes with digest 0123456789abcdef"
+std::string Described(const DataRecord& record) {
+  return std::to_string(record.tokens) + (record.is_text ? " bytes" : " tokens") + " with digest " +
+         record.digest;
+}
+
+DataChange CompareTokens(const DataRecord& before, const DataRecord& now,
+                         const std::string& same_part) {
+  const std::string what = before.is_mixture || now.is_mixture ? "the mixture of data.mixture"
+                           : before.is_text && now.is_text     ? "the text of data.train"
+                                                               : "the data of data.train";
+  const std::string change = Changed(what, Described(before), Described(now));
+  const bool is_longer =
+      now.tokens > before.tokens && same_part == before.digest && before.is_text == now.is_text;
+  if (is_longer && IsPlain(before) && IsPlain(now)) {
     return {change + ": text was added behind the old end", false};
   }
   return {change + (now.is_shuffled ? kUnshuffle : ": other text is at the position now"), true};
 }
 
+/// Which order the windows have, and how they are cut.
+void CompareOrders(const DataRecord& before, const DataRecord& now,
+                   std::vector<DataChange>& changes) {
+  if (before.is_shuffled != now.is_shuffled) {
+    changes.push_back(
+        {Changed("data.shuffle", Word(before.is_shuffled), Word(now.is_shuffled)) + kOtherOrder,
+         true});
+  }
+  const bool is_shuffled = before.is_shuffled && now.is_shuffled;
+  if (before.sampler != now.sampler) {
+    // Without shuffling both have the same order up to the end of the epoch.
+    changes.push_back(
+        {Changed("data.sampler", before.sampler, now.sampler) + (is_shuffled ? kOtherOrder : ""),
+         is_shuffled});
+  }
+  if (before.drops_last != now.drops_last) {
+    changes.push_back(
+        {Changed("data.drop_last", Word(before.drops_last), Word(now.drops_last)), false});
+  }
+  if (before.documents != now.documents) {
+    const bool is_cut = before.documents == "separate" || now.documents == "separate";
+    changes.push_back({Changed("data.documents", before.documents, now.documents) +
+                           (is_cut ? ": its windows are others" : ""),
+                       is_cut});
+  }
+  if (is_shuffled && before.seed != now.seed) {
+    changes.push_back(
+        {Changed("data.seed", std::to_string(before.seed), std::to_string(now.seed)) + kUnshuffle,
+         true});
+  }
+}
+
 }  // namespace
 
-DataRecord RecordData(const TokenStream& stream, const TrainConfig::Data& options) {
-  return {stream.size(), SampledDigest(stream, stream.size()), options.seq_len, options.shuffle,
-          options.seed};
+DataRecord RecordData(const TrainData& data, const TrainConfig::Data& options) {
+  DataRecord record{data.size(), data.Digest(data.size()), options.seq_len, options.shuffle,
+                    options.seed};
+  record.is_text = data.is_text();
+  record.is_mixture = data.is_mixture();
+  record.sampler = options.sampler;
+  record.drops_last = options.drop_last;
+  record.documents = options.documents;
+  record.tokenizer = data.tokenizer() ? data.tokenizer()->digest : "";
+  return record;
 }
 
 void FormatDataRecord(const DataRecord& record, Json& data) {
-  data["bytes"] = record.bytes;
+  data[record.is_text ? kBytesField : kTokensField] = record.tokens;
   data["digest"] = record.digest;
   data["seq_len"] = record.seq_len;
   data["shuffle"] = record.is_shuffled;
   data["seed"] = record.seed;
+  data["mixture"] = record.is_mixture;
+  data["sampler"] = record.sampler;
+  data["drop_last"] = record.drops_last;
+  data["documents"] = record.documents;
+  data["tokenizer"] = record.tokenizer;
 }
 
 bool HasDataRecord(const Json& data) { return data.is_object() && data.contains("digest"); }
 
 DataRecord ParseDataRecord(const Json& data) {
-  const auto has = [&](const char* key, auto is_right) {
-    return data.contains(key) && is_right(data.at(key));
-  };
-  const auto is_text = [](const Json& value) { return value.is_string(); };
-  const auto is_truth = [](const Json& value) { return value.is_boolean(); };
   DataRecord record;
-  record.bytes = Count(data, "bytes", 0);
-  record.digest = Require(data, "digest", has("digest", is_text), "a text").get<std::string>();
+  record.is_text = !data.contains(kTokensField);
+  record.tokens = Count(data, record.is_text ? kBytesField : kTokensField, 0);
+  record.digest = Text(data, "digest");
   record.seq_len = Count(data, "seq_len", 1);
-  record.is_shuffled =
-      Require(data, "shuffle", has("shuffle", is_truth), "true or false").get<bool>();
+  record.is_shuffled = Truth(data, "shuffle");
   record.seed = static_cast<uint64_t>(Count(data, "seed", 0));
+  // Older versions had one kind of data and of order.
+  if (data.contains("sampler")) {
+    record.is_mixture = Truth(data, "mixture");
+    record.sampler = Text(data, "sampler");
+    record.drops_last = Truth(data, "drop_last");
+    record.documents = Text(data, "documents");
+    record.tokenizer = Text(data, "tokenizer");
+  }
   return record;
 }
 
@@ -81,25 +153,25 @@ std::vector<DataChange> CompareData(const DataRecord& before, const DataRecord& 
   if (cursor == DataCursor{}) {
     return changes;
   }
-  if (before.is_shuffled != now.is_shuffled) {
-    changes.push_back({Changed("data.shuffle", Word(before.is_shuffled), Word(now.is_shuffled)) +
-                           ": the position in the one order means nothing in the other",
+  CompareOrders(before, now, changes);
+  if (before.tokens != now.tokens || before.digest != now.digest || before.is_text != now.is_text ||
+      before.is_mixture != now.is_mixture) {
+    changes.push_back(CompareTokens(before, now, same_part));
+  }
+  if (!before.tokenizer.empty() && !now.tokenizer.empty() && before.tokenizer != now.tokenizer) {
+    changes.push_back({Changed("the tokenizer of the data", before.tokenizer, now.tokenizer) +
+                           " (digests): the same id means another text in each",
                        true});
   }
-  const bool is_shuffled = before.is_shuffled && now.is_shuffled;
-  if (is_shuffled && before.seed != now.seed) {
-    changes.push_back(
-        {Changed("data.seed", std::to_string(before.seed), std::to_string(now.seed)) + kUnshuffle,
-         true});
-  }
-  if (before.bytes != now.bytes || before.digest != now.digest) {
-    changes.push_back(CompareText(before, now, same_part));
-  }
   if (before.seq_len != now.seq_len) {
+    const bool stays = IsPlain(before) && IsPlain(now);
+    const bool is_shuffled = before.is_shuffled && now.is_shuffled;
     changes.push_back(
         {Changed("data.seq_len", std::to_string(before.seq_len), std::to_string(now.seq_len)) +
-             (is_shuffled ? kUnshuffle : ": continuing with the window that has the same token"),
-         is_shuffled});
+             (stays         ? ": continuing with the window that has the same token"
+              : is_shuffled ? kUnshuffle
+                            : ": its windows are others"),
+         !stays});
   }
   return changes;
 }

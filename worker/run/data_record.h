@@ -7,21 +7,31 @@
 #include "formats/json/strict_json.h"
 #include "worker/config/config.h"
 #include "worker/data/sample_order.h"
-#include "worker/data/token_stream.h"
+#include "worker/data/train_data.h"
 
 namespace fsdprun::worker {
 
-/// Which text a run trains on and in which order. With it a position in the data has a meaning.
+/// Which data a run trains on and in which order. With it a position in the data has a meaning.
+/// What a record of an older version does not say has the value that it had then, the default.
 struct DataRecord {
-  int64_t bytes = 0;
-  /// SampledDigest of all of them.
+  /// Of text, bytes.
+  int64_t tokens = 0;
+  /// TrainData::Digest of all of them.
   std::string digest;
   int64_t seq_len = 0;
   bool is_shuffled = false;
   uint64_t seed = 0;
+  bool is_text = true;
+  bool is_mixture = false;
+  // As the configuration spells them.
+  std::string sampler = "torch";
+  bool drops_last = false;
+  std::string documents = "join";
+  /// TokenizerIdentity::digest; empty: unknown.
+  std::string tokenizer = {};
 };
 
-DataRecord RecordData(const TokenStream& stream, const TrainConfig::Data& options);
+DataRecord RecordData(const TrainData& data, const TrainConfig::Data& options);
 
 /// Adds the record to `data` of a training state.
 void FormatDataRecord(const DataRecord& record, Json& data);
@@ -41,12 +51,13 @@ struct DataChange {
 // Note [Changed data]
 // A position in shuffled data is one in a permutation that follows from the seed and the number of
 // windows: with another one the rest of the epoch has windows that were trained on and lacks
-// others. Without shuffling it is a place in the text: what comes behind the old end changes
-// nothing before it, and windows of another length continue at the same token. A run that has read
-// nothing yet may change anything.
+// others. So it is with the turns of a mixture, and with windows that are cut by documents. Without
+// all that it is a place in the stream: what comes behind the old end changes nothing before it,
+// and windows of another length continue at the same token. A run that has read nothing yet may
+// change anything. The ids of another tokenizer are other text, wherever they stand.
 
-/// `same_part`: digest of the first `before.bytes` bytes of the data now; empty if there are fewer.
-/// Pure.
+/// `same_part`: digest of the first `before.tokens` tokens of the data now; empty if there are
+/// fewer. Pure.
 std::vector<DataChange> CompareData(const DataRecord& before, const DataRecord& now,
                                     const std::string& same_part, const DataCursor& cursor);
 

@@ -11,12 +11,21 @@
 namespace fsdprun::worker {
 namespace {
 
-/// Mean loss of every row; float32 [batch].
-at::Tensor LossPerWindow(const at::Tensor& logits, const at::Tensor& targets) {
+/// Of every token, 0 where the target does not count; float32 [batch, seq_len].
+at::Tensor LossPerToken(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits.to(at::kFloat).reshape({-1, logits.size(-1)}),
-                                targets.reshape({-1}), {}, at::Reduction::None)
-      .view(targets.sizes())
-      .mean(1);
+                                targets.reshape({-1}), {}, at::Reduction::None, kIgnoredTarget)
+      .view(targets.sizes());
+}
+
+/// The sum of losses and of the weights that they have; float64 [2].
+at::Tensor WeightedSum(const at::Tensor& losses, const at::Tensor& targets,
+                       const at::Tensor& weights, bool may_ignore_targets) {
+  if (!may_ignore_targets) {
+    return at::stack({(losses.mean(1).to(at::kDouble) * weights).sum(), weights.sum()});
+  }
+  const at::Tensor counted = targets.ne(kIgnoredTarget).sum(1).to(at::kDouble);
+  return at::stack({(losses.sum(1).to(at::kDouble) * weights).sum(), (counted * weights).sum()});
 }
 
 /// The windows of one forward of this rank, and their weights; float64 [batch].
@@ -37,12 +46,11 @@ Round TakeRound(int64_t round, int64_t batch_size, const World& world, int64_t w
 
 }  // namespace
 
-std::optional<double> Evaluate(const World& world, ShardedModel& model, const TokenStream& stream,
+std::optional<double> Evaluate(const World& world, ShardedModel& model, const Windows& windows,
                                const EvaluationOptions& options) {
   const at::NoGradGuard no_grad;
-  const int64_t windows = stream.window_count(options.seq_len);
   const int64_t per_batch = options.batch_size * world.size();
-  const int64_t needed = (windows + per_batch - 1) / per_batch;
+  const int64_t needed = (windows.count() + per_batch - 1) / per_batch;
   const int64_t rounds = options.batches == 0 ? needed : std::min(options.batches, needed);
 
   const auto on_device = at::TensorOptions(at::kDouble).device(world.device);
@@ -55,12 +63,11 @@ std::optional<double> Evaluate(const World& world, ShardedModel& model, const To
     if (round % options.forwards_per_poll == 0) {
       vote.emplace(world, options.is_stop_requested() ? 1 : 0);
     }
-    const Round taken = TakeRound(round, options.batch_size, world, windows);
-    const Batch batch = ReadWindows(stream, taken.windows, options.seq_len, world.device);
-    const at::Tensor losses = LossPerWindow(model.module(batch.inputs), batch.targets);
-    const at::Tensor weights = taken.weights.to(world.device);
-    sums[0] += (losses.to(at::kDouble) * weights).sum();
-    sums[1] += weights.sum();
+    const Round taken = TakeRound(round, options.batch_size, world, windows.count());
+    const Batch batch = MoveTo(world.device, ReadWindows(windows, taken.windows, world.device));
+    const at::Tensor losses = LossPerToken(model.module(batch.inputs), batch.targets);
+    sums += WeightedSum(losses, batch.targets, taken.weights.to(world.device),
+                        windows.may_ignore_targets());
     is_stopped = vote && vote->Highest() > 0;
   }
   for (fsdp::FSDPModule unit : model.root.units()) {

@@ -11,6 +11,7 @@
 #include "proto/worker_contract.h"
 #include "worker/config/command_line.h"
 #include "worker/contract/error_file.h"
+#include "worker/data/data_file.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/agreement.h"
 
@@ -43,6 +44,9 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
     Failure failure = Describe("DisagreementError", disagreement, contract::kExitConfig, true);
     failure.is_of_all_ranks = true;
     return failure;
+  } catch (const TokenIdError& token) {
+    // Each rank reads other parts of the data.
+    return Describe("TokenIdError", token, contract::kExitConfig, false);
   } catch (const ConfigError& config) {
     return Describe("ConfigError", config, contract::kExitConfig, true);
   } catch (const EnvironmentError& environment) {

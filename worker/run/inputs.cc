@@ -3,12 +3,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/checkpoint/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/data/data_file.h"
+#include "worker/data/open_tokens.h"
 #include "worker/metrics/metrics.h"
+#include "worker/metrics/writable_folder.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/run_description.h"
 
@@ -17,16 +22,117 @@ namespace {
 
 constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
 
-std::shared_ptr<const TokenStream> OpenStream(const char* key,
-                                              const std::vector<std::string>& paths,
-                                              int64_t seq_len) {
-  auto stream = std::make_shared<const TokenStream>(paths);
-  if (stream->window_count(seq_len) == 0) {
-    throw ConfigError(std::string(key) + ": the text has " + std::to_string(stream->size()) +
-                      " bytes, one window needs data.seq_len + 1 = " + std::to_string(seq_len + 1) +
-                      "; give more text or a shorter data.seq_len");
+/// The same id has to mean the same text in all of them.
+void RequireOneTokenizer(const std::vector<Windows>& sources) {
+  std::optional<TokenizerIdentity> first;
+  for (const Windows& source : sources) {
+    const TokenFacts& facts = source.stream().facts();
+    if (facts.is_text != sources.front().stream().facts().is_text) {
+      throw ConfigError(
+          "configuration: data.mixture: some sources are text and some are tokens; make tokens of "
+          "the text with fsdp-train tokenize");
+    }
+    if (facts.tokenizer && first && *facts.tokenizer != *first) {
+      throw ConfigError(
+          "configuration: data.mixture: the tokenizers of two sources have the digests " +
+          first->digest + " and " + facts.tokenizer->digest +
+          ": the same id means another text in each; make tokens of both with one "
+          "tokenizer");
+    }
+    first = first ? first : facts.tokenizer;
   }
-  return stream;
+}
+
+OpenOptions HowToOpen(const char* key, const TrainConfig::Data& data, const ModelConfig& model) {
+  OpenOptions options;
+  options.key = key;
+  options.vocab_size = model.vocab_size;
+  options.layout.format = FindDataFormat(data.format);
+  options.layout.wants_documents = DocumentsOf(data.documents) != Documents::kJoin;
+  TokenDtype dtype = TokenDtype::kUint16;
+  if (FindTokenDtype(data.dtype, dtype)) {
+    options.layout.dtype = dtype;
+  }
+  if (data.document_end >= 0) {
+    options.document_end = data.document_end;
+  }
+  return options;
+}
+
+Windows OpenWindows(const char* key, const std::vector<std::string>& files,
+                    const TrainConfig& config, const ModelConfig& model) {
+  const TrainConfig::Data& data = config.data;
+  auto stream = OpenTokens(files, HowToOpen(key, data, model));
+  if (stream->facts().is_text) {
+    CheckBytes(model, config.model.config);
+  }
+  const std::string size = stream->facts().is_text
+                               ? "the text has " + std::to_string(stream->size()) + " bytes"
+                               : "the data have " + std::to_string(stream->size()) + " tokens";
+  Windows windows(std::move(stream), data.seq_len, DocumentsOf(data.documents));
+  if (windows.count() == 0) {
+    throw ConfigError(
+        std::string(key) + ": " + size + ", one window needs " +
+        (data.documents == "separate"
+             ? std::string("a document of at least 2; give other data or another data.documents")
+             : "data.seq_len + 1 = " + std::to_string(data.seq_len + 1) +
+                   "; give more text or a shorter data.seq_len"));
+  }
+  return windows;
+}
+
+void CheckOrder(const TrainConfig::Data& data) {
+  if (data.mixture.empty() && data.sampler == "torch") {
+    return;
+  }
+  if (!data.mixture.empty() && !data.train.empty()) {
+    throw ConfigError(
+        "configuration: data.mixture: expected none beside data.train; make the files of "
+        "data.train one of its sources");
+  }
+  if (data.sampler == "torch") {
+    throw ConfigError(
+        "configuration: data.sampler = \"torch\": expected \"global\" with data.mixture, of which "
+        "PyTorch's DistributedSampler knows nothing");
+  }
+  if (data.drop_last) {
+    throw ConfigError(
+        "configuration: data.drop_last = true: expected false with data.sampler = \"global\", "
+        "which has no windows too few for all ranks");
+  }
+}
+
+TrainData OpenTrainData(const TrainConfig& config, const ModelConfig& model, int64_t world_size) {
+  const TrainConfig::Data& data = config.data;
+  CheckOrder(data);
+  if (data.mixture.empty()) {
+    Windows windows = OpenWindows("data.train", data.train, config, model);
+    if (data.drop_last && windows.count() < world_size) {
+      throw ConfigError("data.train: " + std::to_string(windows.count()) +
+                        " windows are fewer than the " + std::to_string(world_size) +
+                        " ranks, so data.drop_last leaves out all of them; give more text or a "
+                        "shorter data.seq_len");
+    }
+    return TrainData(std::move(windows));
+  }
+  std::vector<Windows> sources;
+  std::vector<double> weights;
+  for (const TrainConfig::Data::Source& source : data.mixture) {
+    sources.push_back(OpenWindows("data.mixture", source.files, config, model));
+    weights.push_back(source.weight);
+  }
+  RequireOneTokenizer(sources);
+  return {std::move(sources), std::move(weights)};
+}
+
+/// Runs `open`, which every rank does with the same files: they all come to the same id.
+template <class Open>
+auto OpenAlike(Open&& open) {
+  try {
+    return open();
+  } catch (const TokenIdError& error) {
+    throw ConfigError(error.what());
+  }
 }
 
 /// Absolute; empty if it cannot be told, or not in JSON.
@@ -41,6 +147,11 @@ std::string FolderOf(const std::filesystem::path& file) {
 
 void CheckStepTokens(const TrainConfig& config, int64_t world_size) {
   int64_t step_tokens = config.data.seq_len;
+  if (config.train.global_batch_size > kMaxStepTokens / step_tokens) {
+    throw ConfigError(
+        "configuration: train.global_batch_size * data.seq_len: expected at most 2^40 tokens per "
+        "step");
+  }
   for (const int64_t factor :
        {config.train.micro_batch_size, config.train.grad_accumulation, world_size}) {
     if (step_tokens > kMaxStepTokens / factor) {
@@ -53,7 +164,11 @@ void CheckStepTokens(const TrainConfig& config, int64_t world_size) {
 }
 
 void CheckOutputs(const TrainConfig& config) {
-  RefuseForGood<MetricsError>([&] { MetricsLog::CheckWritable(config.metrics.jsonl); });
+  RefuseForGood<MetricsError>([&] {
+    MetricsLog::CheckWritable(config.metrics.jsonl);
+    CheckWritableFolder(config.metrics.tensorboard, "TensorBoard files", "metrics.tensorboard");
+    CheckWritableFolder(config.metrics.trace_dir, "timelines", "metrics.trace_dir");
+  });
   if (!config.checkpoint.dir.empty()) {
     RefuseForGood<checkpoint::CheckpointError>(
         [&] { checkpoint::CheckWritable(config.checkpoint.dir); });
@@ -62,16 +177,24 @@ void CheckOutputs(const TrainConfig& config) {
 
 }  // namespace
 
-void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::string& source) {
-  if (model.vocab_size < kByteTokens) {
-    throw ConfigError(source + ": vocab_size = " + std::to_string(model.vocab_size) +
-                      ": expected at least 256 for data.tokenizer \"byte\"");
-  }
+void CheckPositions(const TrainConfig& config, const ModelConfig& model) {
   if (config.data.seq_len > model.max_position_embeddings) {
     throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
                       ": expected at most the model's max_position_embeddings = " +
                       std::to_string(model.max_position_embeddings));
   }
+}
+
+void CheckBytes(const ModelConfig& model, const std::string& source) {
+  if (model.vocab_size < kByteTokens) {
+    throw ConfigError(source + ": vocab_size = " + std::to_string(model.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+}
+
+void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::string& source) {
+  CheckBytes(model, source);
+  CheckPositions(config, model);
 }
 
 RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment) {
@@ -82,7 +205,7 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
   const Json& model_config = inputs.description.model_config;
   inputs.model = ParseModelConfig(model_config, model_file.string());
   CheckDescribable(model_config, model_file.string());
-  CheckModel(config, inputs.model, config.model.config);
+  CheckPositions(config, inputs.model);
   CheckStepTokens(config, environment.world_size);
   if (config.train.eval_every > 0 && config.data.valid.empty()) {
     throw ConfigError(
@@ -95,9 +218,15 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
       std::fprintf(stderr, "warning: %s: %s\n", config.model.config.c_str(), warning.c_str());
     }
   }
-  inputs.train = OpenStream("data.train", config.data.train, config.data.seq_len);
+  inputs.train = OpenAlike([&] {
+    return std::make_shared<const TrainData>(
+        OpenTrainData(config, inputs.model, environment.world_size));
+  });
   if (config.train.eval_every > 0) {
-    inputs.valid = OpenStream("data.valid", config.data.valid, config.data.seq_len);
+    inputs.valid = OpenAlike([&] {
+      return std::make_shared<const Windows>(
+          OpenWindows("data.valid", config.data.valid, config, inputs.model));
+    });
   }
   return inputs;
 }

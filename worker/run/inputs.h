@@ -7,7 +7,8 @@
 #include "formats/models/model_config.h"
 #include "worker/config/config.h"
 #include "worker/contract/worker_environment.h"
-#include "worker/data/token_stream.h"
+#include "worker/data/train_data.h"
+#include "worker/data/windows.h"
 #include "worker/run/run_description.h"
 
 namespace fsdprun::worker {
@@ -19,17 +20,24 @@ struct RunInputs {
   RunDescription description;
   /// What of the model's config.json concerns the network.
   ModelConfig model;
-  std::shared_ptr<const TokenStream> train;
+  std::shared_ptr<const TrainData> train;
   /// Null if nothing is evaluated.
-  std::shared_ptr<const TokenStream> valid;
+  std::shared_ptr<const Windows> valid;
 };
 
-/// Proves that `model` can do what `config` asks of it. `source` names its config.json. Errors:
+/// Proves that `model` has positions for the windows of `config`. Errors: ConfigError.
+void CheckPositions(const TrainConfig& config, const ModelConfig& model);
+
+/// Proves that `model` has an embedding for each byte. `source` names its config.json. Errors:
 /// ConfigError.
+void CheckBytes(const ModelConfig& model, const std::string& source);
+
+/// Both.
 void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::string& source);
 
 /// Reads what `resolved` names, and checks that it fits together and that rank 0 can write where it
-/// will. Errors: ConfigError; as ReadModelConfig's and TokenStream's.
+/// will. Errors: ConfigError; as ReadModelConfig's, OpenTokens's and
+/// WholeWeights's.
 RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment);
 
 }  // namespace fsdprun::worker

@@ -28,14 +28,28 @@ Json WithoutPath(const Json& value) {
   return is_word ? value : Json("a path");
 }
 
+/// What of data.mixture does not name files.
+Json WithoutFiles(const Json& mixture) {
+  Json weights = mixture;
+  for (Json& source : weights) {
+    if (source.is_object()) {
+      source.erase("files");
+    }
+  }
+  return weights;
+}
+
 void AddConfig(const Json& resolved, Json& facts) {
   for (const auto& [section, keys] : resolved.items()) {
     for (const auto& [name, value] : keys.items()) {
       const std::string key = section + "." + name;
-      if (key == "model.weights" || key == "checkpoint.dir" || key == "checkpoint.resume") {
+      if (key == "model.weights" || key == "checkpoint.dir" || key == "checkpoint.resume" ||
+          key == "metrics.trace_dir") {
         facts[key] = WithoutPath(value);
+      } else if (key == "data.mixture") {
+        facts[key] = WithoutFiles(value);
       } else if (key != "model.config" && key != "data.train" && key != "data.valid" &&
-                 key != "metrics.jsonl") {
+                 key != "metrics.jsonl" && key != "metrics.tensorboard") {
         facts[key] = value;
       }
     }
@@ -48,9 +62,13 @@ void AddModel(const ModelConfig& model, Json& facts) {
   }
 }
 
+void AddData(const std::string& what, int64_t size, const std::string& digest, Json& facts) {
+  facts["the size of " + what] = size;
+  facts["the digest of " + what] = digest;
+}
+
 void AddFiles(const std::string& what, const TokenStream& stream, Json& facts) {
-  facts["the size of " + what] = stream.size();
-  facts["the digest of " + what] = SampledDigest(stream, stream.size());
+  AddData(what, stream.size(), SampledDigest(stream, stream.size()), facts);
 }
 
 bool HoldsWeights(const std::filesystem::path& file) {
@@ -130,8 +148,8 @@ bool Sees(const std::string& path) {
 
 }  // namespace
 
-RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const TokenStream& train,
-                        const TokenStream* valid) {
+RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const TrainData& train,
+                        const Windows* valid) {
   RankInput input;
   input.host = HostName();
   input.facts["the version of fsdp-train"] = kRelease;
@@ -142,9 +160,10 @@ RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const To
   if (weights != "none") {
     AddWeights(weights, input.facts);
   }
-  AddFiles("data.train", train, input.facts);
+  AddData(train.is_mixture() ? "data.mixture" : "data.train", train.size(),
+          train.Digest(train.size()), input.facts);
   if (valid != nullptr) {
-    AddFiles("data.valid", *valid, input.facts);
+    AddFiles("data.valid", valid->stream(), input.facts);
   }
   return input;
 }

@@ -8,7 +8,8 @@
 #include "formats/json/strict_json.h"
 #include "formats/models/model_config.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/data/token_stream.h"
+#include "worker/data/train_data.h"
+#include "worker/data/windows.h"
 
 namespace fsdprun::worker {
 
@@ -36,8 +37,8 @@ struct RankInput {
 
 /// The facts of this rank. `valid` may be null. Reads a few MiB of each set of files. Errors: as
 /// TokenStream's.
-RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const TokenStream& train,
-                        const TokenStream* valid);
+RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const TrainData& train,
+                        const Windows* valid);
 
 /// "rank 1 (node b): data.seq_len is 256, rank 0 has 128", and which other keys differ; nullopt if
 /// all agree. `inputs`: by rank, not empty. Pure.

@@ -1,6 +1,10 @@
-"""The text changes: between two runs of which the second continues the first, and under a run."""
+"""Data in all formats, at all world sizes; and data that change: between two runs of which the second continues the first,
+and under a run."""
 
+import json
 import os
+import random
+import struct
 
 import torch
 from torch.distributed.checkpoint import format_utils
@@ -124,6 +128,119 @@ class UnshuffledTest(ChangedDataCase):
         expected = self.losses(reference)
         self.assertEqual((self.losses()[5], self.losses()[6]), (expected[3], expected[4]))
         self.assertNotEqual(expected[3], expected[4])
+
+
+class FormatCase(TrainCase):
+    """Ids below 256, so that the bytes of a text are the same ids."""
+
+    def setUp(self):
+        super().setUp()
+        self.ids = random.Random(3).choices(range(256), k=700)
+        self.lengths = [1, 40, 17, 300, 2, 3, 5, 332]  # of the documents
+
+    def write(self, name, content):
+        (self.dir / name).write_bytes(content)
+        return [str(self.dir / name)]
+
+    def llmc(self, name, ids):
+        header = struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253)
+        return self.write(name + ".bin", header + struct.pack(f"<{len(ids)}H", *ids))
+
+    def megatron(self, name, ids, lengths):
+        pointers = [4 * sum(lengths[:i]) for i in range(len(lengths))]
+        documents = range(len(lengths) + 1)
+        self.write(name + ".idx", b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, len(lengths), len(documents))
+                   + struct.pack(f"<{len(lengths)}i{len(lengths)}q{len(documents)}q", *lengths, *pointers, *documents))
+        return self.write(name + ".bin", struct.pack(f"<{len(ids)}i", *ids))
+
+    def described(self, name, ids, tokenizer="0123456789abcdef"):
+        self.write(name + ".bin.json", json.dumps({
+            "format": "fsdprun-tokens-1", "dtype": "uint32", "tokens": len(ids), "vocab_size": 256, "document_end": None,
+            "tokenizer": {"kind": "tokenizer.json", "digest": tokenizer}, "sources": []}).encode())
+        return self.write(name + ".bin", struct.pack(f"<{len(ids)}I", *ids))
+
+    def check_any_world(self, settings, reference):
+        """Two steps each on 2, 3 and 1 ranks give the losses of six steps on 2, which are 6 windows each."""
+        directory = self.dir / reference.stem
+        for steps, ranks in ((2, 2), (4, 3), (6, 1)):
+            out, _ = self.train_well(*settings, f"train.steps={steps}", f"train.grad_accumulation={6 // ranks}",
+                                     f"checkpoint.dir={directory}", ranks=ranks)
+            self.assertNotIn("warning: the", out)
+        for (step, loss), expected in zip(self.losses().items(), self.losses(reference).values(), strict=True):
+            self.assertAlmostEqual(loss / expected, 1, delta=1e-5, msg=f"step {step}")
+        self.metrics.unlink()
+
+    def train_reference(self, name, *settings):
+        reference = self.dir / f"{name}.jsonl"
+        self.train_well(*settings, "train.steps=6", "train.grad_accumulation=3", f"metrics.jsonl={reference}")
+        return reference
+
+
+class AnyWorldTest(FormatCase):
+    ORDER = ("data.sampler=global", "data.seed=5", "optimizer.lr=0.02")
+
+    def test_every_format_has_the_same_losses_at_any_world_sizes(self):
+        formats = {
+            "llmc": self.llmc("l", self.ids), "megatron": self.megatron("m", self.ids, self.lengths),
+            "raw": self.write("r.tokens", struct.pack(f"<{len(self.ids)}q", *self.ids)),
+            "text": self.write("t.txt", bytes(self.ids)), "described": self.described("d", self.ids),
+        }
+        reference = self.train_reference("reference", *self.ORDER, f"data.train={json.dumps(formats['text'])}")
+        for name, files in formats.items():
+            with self.subTest(name):
+                dtype = ("data.dtype=int64",) if name == "raw" else ()
+                path = self.dir / f"{name}.jsonl"
+                path.write_bytes(reference.read_bytes())
+                self.check_any_world((*self.ORDER, f"data.train={json.dumps(files)}", *dtype), path)
+
+    def test_mixture(self):
+        self.llmc("a-1", self.ids[:200])
+        self.llmc("a-2", self.ids[200:300])
+        mixture = [{"files": [str(self.dir / "a-*.bin")], "weight": 0.7},
+                   {"files": self.megatron("m", self.ids[300:], [len(self.ids) - 300]), "weight": 0.3}]
+        settings = ("data.train=null", *self.ORDER, f"data.mixture={json.dumps(mixture)}")
+        self.check_any_world(settings, self.train_reference("mixture", *settings))
+
+    def test_documents(self):
+        files = json.dumps(self.megatron("m", self.ids, self.lengths))
+        for documents in ("mask", "separate"):
+            settings = (*self.ORDER, f"data.train={files}", f"data.documents={documents}")
+            self.check_any_world(settings, self.train_reference(documents, *settings))
+
+
+class BadTokensTest(FormatCase):
+    def refuse(self, words, *settings, **kwargs):
+        return self.assert_refused(78, words, *settings, **kwargs)
+
+    def test_id_beyond_the_vocabulary_is_named_at_the_start(self):
+        self.ids[300] = 256
+        self.refuse([f"data file {self.dir}/l.bin: token 300, uint16 at offset 1624, is 256: expected an id below the "
+                     "model's vocab_size, 256"], f"data.train={json.dumps(self.llmc('l', self.ids))}")
+
+    def test_id_that_only_a_step_comes_to_ends_the_job_for_good(self):
+        ids = bytearray(2 * 5_000_000)
+        ids[2 * 70_000 + 1] = 1  # not among what is sampled at the start
+        files = json.dumps(self.write("r.bin", ids))
+        rc, out, err = self.train(f"data.train={files}", "data.dtype=uint16", "data.shuffle=false", "data.seq_len=64",
+                                  "train.micro_batch_size=16", "train.steps=1000", launcher=["--max-restarts=3"])
+        self.assertNotEqual(rc, 0)
+        self.assertIn(f"data file {self.dir}/r.bin: token 70000, uint16 at offset 140000, is 256: expected an id below the "
+                      "model's vocab_size, 256", err)
+        self.assertRegex(err, "exitcode  : 78 ")
+        self.assertIn("0 of 3 restarts used", err)
+        self.assertIn(len(self.losses()), range(33, 35))  # of 2,048 tokens each
+
+    def test_index_of_other_data(self):
+        files = json.dumps(self.megatron("m", self.ids, [*self.lengths, 1]))
+        self.refuse([f"{self.dir}/m.bin: it has 2800 bytes", f"{self.dir}/m.idx add up to 2804"], f"data.train={files}")
+
+    def test_another_tokenizer_than_the_checkpoints(self):
+        files = json.dumps(self.described("d", self.ids))
+        self.train_well(f"data.train={files}", "train.steps=2", *self.saving())
+        self.described("d", self.ids, tokenizer="fedcba9876543210")
+        self.refuse(["the tokenizer of the data was 0123456789abcdef at the checkpoint and is fedcba9876543210 now"],
+                    f"data.train={files}", "train.steps=4", *self.saving())
+        self.assertEqual(self.steps_saved(), [2])
 
 
 class TruncationTest(TrainCase):

@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "tests/unit/worker/data/data_folder.h"
+
 namespace fsdprun::worker {
 namespace {
 
@@ -65,6 +67,28 @@ TEST_F(StreamDigestTest, FilesDoNotMatterOnlyTheirText) {
   EXPECT_EQ(SampledDigest(TokenStream({path_ + "1", path_ + "2"}), 6), whole);
   std::filesystem::remove(path_ + "1");
   std::filesystem::remove(path_ + "2");
+}
+
+// Checkpoints of all versions have it.
+TEST_F(StreamDigestTest, DigestOfTextNeverChanges) {
+  EXPECT_EQ(Digest("Once upon a time"), "7ad05df6dbc4042c");
+}
+
+class TokenDigestTest : public DataFolderTest {};
+
+TEST_F(TokenDigestTest, SameIdsInAnyWidthAndFormatAreTheSameData) {
+  const auto stream = [](const std::string& path, TokenDtype dtype, int64_t offset) {
+    const TokenPart part{std::make_shared<const DataFile>(path), dtype, offset, 3};
+    return TokenStream({part}, {.is_text = false, .id_limit = 1000});
+  };
+  const std::string narrow =
+      SampledDigest(stream(Write("a", LlmcFile({1, 2, 300})), TokenDtype::kUint16, 1024), 3);
+  EXPECT_EQ(
+      SampledDigest(stream(Write("b", StoredList<int32_t>({1, 2, 300})), TokenDtype::kInt32, 0), 3),
+      narrow);
+  EXPECT_NE(
+      SampledDigest(stream(Write("c", StoredList<int32_t>({1, 2, 301})), TokenDtype::kInt32, 0), 3),
+      narrow);
 }
 
 }  // namespace

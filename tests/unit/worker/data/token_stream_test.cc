@@ -1,54 +1,29 @@
 #include "worker/data/token_stream.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "formats/json/strict_json.h"
-#include "tests/unit/base/remove_folder.h"
+#include "tests/unit/worker/data/data_folder.h"
 
 namespace fsdprun::worker {
 namespace {
 
-class TokenStreamTest : public testing::Test {
- protected:
-  TokenStreamTest() {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              ("token_stream_" + std::to_string(getpid()) + "_" +
-               testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  ~TokenStreamTest() override { RemoveFolder(folder_); }
+using testing::ElementsAre;
 
-  std::string Write(const std::string& name, const std::string& content) {
-    const std::string path = (folder_ / name).string();
-    std::ofstream(path, std::ios::binary) << content;
-    return path;
-  }
-  static std::vector<int64_t> Copy(const TokenStream& stream, int64_t begin, int64_t count) {
-    std::vector<int64_t> tokens(static_cast<size_t>(count));
-    stream.CopyTokens(begin, count, tokens.data());
-    return tokens;
-  }
+class TokenStreamTest : public DataFolderTest {};
 
-  std::filesystem::path folder_;
-};
-
-std::string Refusal(const std::string& path) {
-  try {
-    TokenStream stream({path});
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string RefusalOfFile(const std::string& path) {
+  return RefusalOf([&] { const TokenStream stream({path}); });
 }
 
 TEST_F(TokenStreamTest, MissingFileAndFolderAreNamed) {
-  EXPECT_EQ(Refusal("/nonexistent/corpus.txt"),
+  EXPECT_EQ(RefusalOfFile("/nonexistent/corpus.txt"),
             "cannot read data file /nonexistent/corpus.txt: No such file or directory");
-  EXPECT_EQ(Refusal(folder_.string()),
+  EXPECT_EQ(RefusalOfFile(folder_.string()),
             "cannot read data file " + folder_.string() + ": it is not a regular file");
 }
 
@@ -72,6 +47,7 @@ TEST_F(TokenStreamTest, FilesAreOneStreamInTheirOrderEmptyOnesIncluded) {
   EXPECT_EQ(Copy(stream, 2, 2), (std::vector<int64_t>{'c', 'd'}));
   EXPECT_EQ(Copy(stream, 3, 2), (std::vector<int64_t>{'d', 'e'}));
   EXPECT_TRUE(Copy(stream, 5, 0).empty());
+  EXPECT_THAT(stream.FileEnds(), ElementsAre(3, 5));
 }
 
 TEST_F(TokenStreamTest, RangesOutsideThrow) {
@@ -115,6 +91,39 @@ TEST_F(TokenStreamTest, LastWindowNeedsATarget) {
   EXPECT_EQ(TokenStream({Write("b", "123456789")}).window_count(4), 2);
   EXPECT_EQ(TokenStream({Write("c", "1234")}).window_count(4), 0);
   EXPECT_EQ(TokenStream({Write("d", "")}).window_count(4), 0);
+}
+
+TEST_F(TokenStreamTest, PartsOfSeveralWidthsAreOneStream) {
+  const auto part = [](const std::string& path, TokenDtype dtype, int64_t offset, int64_t tokens) {
+    return TokenPart{std::make_shared<const DataFile>(path), dtype, offset, tokens};
+  };
+  const TokenStream stream(
+      {part(Write("a", LlmcFile({1, 2, 3})), TokenDtype::kUint16, 1024, 3),
+       part(Write("b", "x" + StoredList<int32_t>({70000, 5})), TokenDtype::kInt32, 1, 2)},
+      {.is_text = false, .id_limit = 70001});
+  EXPECT_THAT(CopyAll(stream), ElementsAre(1, 2, 3, 70000, 5));
+  EXPECT_THAT(Copy(stream, 2, 2), ElementsAre(3, 70000));
+}
+
+TEST_F(TokenStreamTest, IdBeyondTheVocabularyIsNamedWithItsOffset) {
+  std::vector<uint16_t> tokens(40'000, 7);  // more than is read at once
+  tokens[33'333] = 100;
+  const auto stream = StreamOf(Path("a"), tokens, {.id_limit = 100});
+  EXPECT_EQ(Copy(*stream, 0, 33'333).size(), 33'333u);
+  EXPECT_EQ(RefusalOf([&] { CopyAll(*stream); }),
+            "data file " + Path("a") +
+                ": token 33333, uint16 at offset 66666, is 100: expected an id below the model's "
+                "vocab_size, 100; train on tokens of the model's tokenizer, or correct data.dtype "
+                "if it was given");
+  EXPECT_THROW(Copy(*stream, 33'333, 1), TokenIdError);
+}
+
+TEST_F(TokenStreamTest, NegativeIdIsBeyondTheVocabulary) {
+  const TokenPart part{std::make_shared<const DataFile>(Write("a", StoredList<int16_t>({5, -2}))),
+                       TokenDtype::kInt16, 0, 2};
+  const TokenStream stream({part}, {.is_text = false, .id_limit = 100});
+  EXPECT_NE(RefusalOf([&] { CopyAll(stream); }).find("int16 at offset 2, is -2"),
+            std::string::npos);
 }
 
 }  // namespace

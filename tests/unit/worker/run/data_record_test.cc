@@ -55,7 +55,7 @@ TEST(DataRecordTest, AnotherOrderIsRefused) {
 TEST(DataRecordTest, TextBehindTheOldEndIsHarmlessUnlessShuffled) {
   for (const bool is_shuffled : {true, false}) {
     DataRecord now = Plain(is_shuffled);
-    now.bytes = 1200;
+    now.tokens = 1200;
     now.digest = "new";
     EXPECT_THAT(Changes(Plain(is_shuffled), now, "old"),
                 ElementsAre(HasSubstr(is_shuffled ? "refused: " : "warned: ")));
@@ -71,7 +71,7 @@ TEST(DataRecordTest, OtherAndShorterTextIsRefused) {
     DataRecord now = Plain(is_shuffled);
     now.digest = "new";
     EXPECT_THAT(Changes(Plain(is_shuffled), now, "new"), ElementsAre(HasSubstr("refused: ")));
-    now.bytes = 900;
+    now.tokens = 900;
     EXPECT_THAT(Changes(Plain(is_shuffled), now, ""), ElementsAre(HasSubstr("refused: ")));
   }
 }
@@ -84,6 +84,57 @@ TEST(DataRecordTest, AnotherLengthOfWindowsIsHarmlessUnlessShuffled) {
                 ElementsAre(HasSubstr(is_shuffled ? "refused: data.seq_len was 16"
                                                   : "warned: data.seq_len was 16")));
   }
+}
+
+TEST(DataRecordTest, OtherOrderAndOtherCutsAreRefusedWhereTheyMeanOtherWindows) {
+  for (const bool is_shuffled : {true, false}) {
+    DataRecord now = Plain(is_shuffled);
+    now.sampler = "global";
+    EXPECT_THAT(
+        Changes(Plain(is_shuffled), now, "old"),
+        ElementsAre(HasSubstr(std::string(is_shuffled ? "refused: " : "warned: ") +
+                              "data.sampler was torch at the checkpoint and is global now")));
+    now = Plain(is_shuffled);
+    now.documents = "separate";
+    EXPECT_THAT(Changes(Plain(is_shuffled), now, "old"),
+                ElementsAre("refused: data.documents was join at the checkpoint and is separate "
+                            "now: its windows are others"));
+    now.documents = "mask";
+    EXPECT_THAT(Changes(Plain(is_shuffled), now, "old"),
+                ElementsAre("warned: data.documents was join at the checkpoint and is mask now"));
+    now = Plain(is_shuffled);
+    now.drops_last = true;
+    EXPECT_THAT(Changes(Plain(is_shuffled), now, "old"),
+                ElementsAre("warned: data.drop_last was false at the checkpoint and is true now"));
+  }
+}
+
+TEST(DataRecordTest, MixtureHasNoOldEnd) {
+  DataRecord before = Plain(false);
+  before.is_mixture = true;
+  DataRecord now = before;
+  now.tokens = 1200;
+  now.digest = "new";
+  EXPECT_THAT(Changes(before, now, "old"),
+              ElementsAre(HasSubstr("refused: the mixture of data.mixture was 1000 bytes")));
+  EXPECT_THAT(Changes(before, Plain(false), "old"), ElementsAre(HasSubstr("refused: the mixture")));
+}
+
+TEST(DataRecordTest, TokensOfAnotherTokenizerAreRefused) {
+  DataRecord before = Plain(false);
+  before.is_text = false;
+  before.tokenizer = "one";
+  DataRecord now = before;
+  now.tokens = 1200;
+  EXPECT_THAT(Changes(before, now, "old"),
+              ElementsAre(HasSubstr("warned: the data of data.train was 1000 tokens")));
+  now = before;
+  now.tokenizer = "two";
+  EXPECT_THAT(Changes(before, now, "old"),
+              ElementsAre(HasSubstr("refused: the tokenizer of the data was one at the checkpoint "
+                                    "and is two now")));
+  now.tokenizer = "";  // nobody says what it is
+  EXPECT_THAT(Changes(before, now, "old"), IsEmpty());
 }
 
 TEST(DataRecordTest, RunThatHasReadNothingMayChangeEverything) {
@@ -101,14 +152,32 @@ TEST(DataRecordTest, CursorStaysAtItsToken) {
 }
 
 TEST(DataRecordTest, TrainingStateKeepsIt) {
-  const DataRecord record{1000, "0123456789abcdef", 16, true, (uint64_t{1} << 62) + 1};
+  DataRecord record{1000, "0123456789abcdef", 16, true, (uint64_t{1} << 62) + 1};
+  record.is_text = false;
+  record.is_mixture = true;
+  record.sampler = "global";
+  record.drops_last = true;
+  record.documents = "mask";
+  record.tokenizer = "fedcba9876543210";
   const TrainingState state =
       ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00", record, 6}));
   ASSERT_TRUE(state.data.has_value());
   EXPECT_THAT(Changes(record, *state.data, record.digest), IsEmpty());
-  EXPECT_EQ(std::tie(state.data->bytes, state.data->seq_len, state.data->seed),
-            std::tie(record.bytes, record.seq_len, record.seed));
+  EXPECT_EQ(std::tie(state.data->tokens, state.data->seq_len, state.data->seed),
+            std::tie(record.tokens, record.seq_len, record.seed));
+  EXPECT_EQ(std::tie(state.data->is_mixture, state.data->drops_last, state.data->documents,
+                     state.data->tokenizer),
+            std::tie(record.is_mixture, record.drops_last, record.documents, record.tokenizer));
   EXPECT_EQ(state.evaluated_step, 6);
+}
+
+TEST(DataRecordTest, RecordOfAnOlderVersionIsOfTextInTorchsOrder) {
+  const Json data = {
+      {"bytes", 1000}, {"digest", "old"}, {"seq_len", 16}, {"shuffle", true}, {"seed", 3}};
+  const DataRecord record = ParseDataRecord(data);
+  EXPECT_EQ(record.tokens, 1000);
+  EXPECT_TRUE(record.is_text);
+  EXPECT_THAT(Changes(record, Plain(true), "old"), IsEmpty());
 }
 
 TEST(DataRecordTest, StateOfAnOlderVersionHasNone) {
@@ -121,7 +190,8 @@ TEST(DataRecordTest, DamagedRecordIsNamed) {
   Json data;
   FormatDataRecord(Plain(true), data);
   EXPECT_NO_THROW(ParseDataRecord(data));
-  for (const char* key : {"bytes", "digest", "seq_len", "shuffle", "seed"}) {
+  for (const char* key : {"bytes", "digest", "seq_len", "shuffle", "seed", "mixture", "drop_last",
+                          "documents", "tokenizer", "sampler"}) {
     Json damaged = data;
     damaged[key] = nullptr;
     try {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/formats/tokens/token_bytes.h"
 #include "worker/config/config_schema.h"
 
 namespace fsdprun::worker {
@@ -40,7 +41,7 @@ TEST_F(InputsTest, ModelAndTextAreRead) {
   const RunInputs inputs = Read();
   EXPECT_EQ(inputs.model.vocab_size, 256);
   EXPECT_EQ(inputs.description.model_config.at("vocab_size"), 256);
-  EXPECT_EQ(inputs.train->window_count(32), 1);
+  EXPECT_EQ(inputs.train->window_count(), 1);
   EXPECT_EQ(inputs.valid, nullptr);
 }
 
@@ -49,6 +50,49 @@ TEST_F(InputsTest, WindowLongerThanTheTextIsRefused) {
   EXPECT_EQ(Refusal(),
             "data.train: the text has 33 bytes, one window needs data.seq_len + 1 = 34; give more "
             "text or a shorter data.seq_len");
+}
+
+TEST_F(InputsTest, ByteTextNeedsAModelOfAllBytes) {
+  Json model = Read().description.model_config;
+  model["vocab_size"] = 255;
+  std::ofstream(directory_ / "config.json") << model.dump();
+  EXPECT_NE(Refusal().find("vocab_size = 255: expected at least 256"), std::string::npos);
+  // Its own tokens need no bytes.
+  std::ofstream(directory_ / "tokens.bin", std::ios::binary)
+      << LlmcFile(std::vector<uint16_t>(33, 254));
+  resolved_["data"]["train"] = {directory_ / "tokens.bin"};
+  EXPECT_EQ(Read().train->size(), 33);
+}
+
+TEST_F(InputsTest, OptionsThatDoNotGoTogetherAreRefused) {
+  const Json source = {{"files", {directory_ / "text"}}, {"weight", 1}};
+  resolved_["data"]["mixture"] = Json::array({source});
+  EXPECT_NE(Refusal().find("data.mixture: expected none beside data.train"), std::string::npos);
+  resolved_["data"]["train"] = nullptr;
+  EXPECT_NE(Refusal().find("expected \"global\" with data.mixture"), std::string::npos);
+  resolved_["data"]["sampler"] = "global";
+  EXPECT_EQ(Read().train->weights(), std::vector<double>{1});
+  resolved_["data"]["drop_last"] = true;
+  EXPECT_NE(Refusal().find("data.drop_last = true: expected false"), std::string::npos);
+  resolved_["data"]["drop_last"] = false;
+  resolved_["data"]["mixture"][0]["weight"] = 1e-9;
+  EXPECT_NE(Refusal().find("expected at most six decimals"), std::string::npos);
+}
+
+TEST_F(InputsTest, EpochOfFewerWindowsThanRanksCannotBeDropped) {
+  resolved_["data"]["drop_last"] = true;
+  EXPECT_NO_THROW(Read());
+  EXPECT_NE(checkpoint::MessageOf<ConfigError>([&] {
+              Read(/*rank=*/0, /*world_size=*/2);
+            }).find("1 windows are fewer than the 2 ranks"),
+            std::string::npos);
+}
+
+TEST_F(InputsTest, DocumentsOfOneTokenHaveNoWindows) {
+  std::ofstream(directory_ / "a") << "x";
+  resolved_["data"]["train"] = {directory_ / "a", directory_ / "a"};
+  resolved_["data"]["documents"] = "separate";
+  EXPECT_NE(Refusal().find("one window needs a document of at least 2"), std::string::npos);
 }
 
 TEST_F(InputsTest, WindowLongerThanTheModelsPositionsIsRefused) {
@@ -88,6 +132,9 @@ TEST_F(InputsTest, OnlyRankZeroLooksAtWhatIsWritten) {
   EXPECT_NO_THROW(Read(/*rank=*/1, /*world_size=*/2));
   EXPECT_NE(Refusal().find("text/metrics"), std::string::npos);
   resolved_["metrics"]["jsonl"] = "";
+  resolved_["metrics"]["tensorboard"] = directory_ / "text/curves";
+  EXPECT_NE(Refusal().find("text/curves"), std::string::npos);
+  resolved_["metrics"]["tensorboard"] = "";
   resolved_["checkpoint"]["dir"] = directory_ / "text/checkpoints";
   EXPECT_NE(Refusal().find("text/checkpoints"), std::string::npos);
 }

@@ -58,19 +58,23 @@ class InputTest : public testing::Test {
     std::ofstream(folder_ / name, std::ios::binary) << text;
     return (folder_ / name).string();
   }
+  static TrainData Data(const std::string& path) {
+    return TrainData(
+        Windows(std::make_shared<const TokenStream>(std::vector<std::string>{path}), 1));
+  }
   /// The first key in which an input with this change differs from the plain one; "" if in none.
   std::string DifferenceOf(const Json& resolved, const ModelConfig& model, const std::string& train,
                            const std::string* valid = nullptr) const {
     const std::string plain_text = Write("plain", "abc");
-    const TokenStream plain({plain_text});
-    const TokenStream changed({Write("changed", train)});
-    std::optional<TokenStream> valid_stream;
+    const TrainData plain = Data(plain_text);
+    const TrainData changed = Data(Write("changed", train));
+    std::optional<Windows> valid_windows;
     if (valid != nullptr) {
-      valid_stream.emplace(std::vector<std::string>{Write("valid", *valid)});
+      valid_windows = Data(Write("valid", *valid)).sources().front();
     }
     const auto complaint = DescribeDisagreement(
         {DescribeInput(resolved_, model_, plain, nullptr),
-         DescribeInput(resolved, model, changed, valid_stream ? &*valid_stream : nullptr)});
+         DescribeInput(resolved, model, changed, valid_windows ? &*valid_windows : nullptr)});
     if (!complaint) {
       return "";
     }
@@ -95,10 +99,20 @@ TEST_F(InputTest, EveryKeyOfTheConfigurationButPathsIsCompared) {
     const std::string path(key.path);
     const size_t dot = path.find('.');
     const bool may_differ = path == "model.config" || path == "data.train" ||
-                            path == "data.valid" || path == "metrics.jsonl";
+                            path == "data.valid" || path == "metrics.jsonl" ||
+                            path == "metrics.tensorboard";
     const Json other = key.kind == ValueKind::kString ? Json("other") : Json(12345.5);
     EXPECT_EQ(WithKey(path.substr(0, dot), path.substr(dot + 1), other), may_differ ? "" : path);
   }
+}
+
+TEST_F(InputTest, FilesOfAMixtureMayBeElsewhereButNotItsWeights) {
+  const auto mixture = [](const char* file, double weight) {
+    return Json::array({Json{{"files", {file}}, {"weight", weight}}});
+  };
+  resolved_["data"]["mixture"] = mixture("/a/text", 1);
+  EXPECT_EQ(WithKey("data", "mixture", mixture("/b/text", 1)), "");
+  EXPECT_EQ(WithKey("data", "mixture", mixture("/a/text", 2)), "data.mixture");
 }
 
 TEST_F(InputTest, PathsMayDifferWhereThereIsOne) {
