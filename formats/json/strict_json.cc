@@ -53,13 +53,14 @@ std::string Cause(const nlohmann::json::parse_error& error) {
 /// Tracks the keys of every open object and finds the first duplicate.
 class DuplicateKeys {
  public:
-  bool operator()(Json::parse_event_t event, const Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
+  template <class Document>
+  bool operator()(typename Document::parse_event_t event, const Document& parsed) {
+    if (event == Document::parse_event_t::object_start) {
       open_.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
+    } else if (event == Document::parse_event_t::object_end) {
       open_.pop_back();
-    } else if (event == Json::parse_event_t::key && first_.empty()) {
-      const auto& key = parsed.get_ref<const std::string&>();
+    } else if (event == Document::parse_event_t::key && first_.empty()) {
+      const auto& key = parsed.template get_ref<const std::string&>();
       if (!open_.back().insert(key).second) {
         first_ = key;
         found_ = true;
@@ -76,25 +77,24 @@ class DuplicateKeys {
   bool found_ = false;
 };
 
-}  // namespace
-
-ConfigError::ConfigError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
-
-Json ParseStrictJson(std::string_view text, const std::string& source) {
+template <class Document>
+Document ParseStrict(std::string_view text, const std::string& source, JsonComments comments) {
   // The library treats a zero byte as the end of the text and would ignore the rest.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw ConfigError(source + ":" + Position(text, zero + 1) + ": not valid JSON: a zero byte");
   }
   DuplicateKeys duplicates;
-  Json document;
+  Document document;
   try {
-    document = Json::parse(
-        text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& parsed) {
+    document = Document::parse(
+        text.begin(), text.end(),
+        [&](int depth, typename Document::parse_event_t event, Document& parsed) {
           if (depth > kMaxDepth) {
             throw ConfigError(source + ": nested deeper than " + std::to_string(kMaxDepth));
           }
           return duplicates(event, parsed);
-        });
+        },
+        /*allow_exceptions=*/true, /*ignore_comments=*/comments == JsonComments::kIgnored);
   } catch (const Json::parse_error& error) {
     throw ConfigError(source + ":" + Position(text, error.byte) +
                       ": not valid JSON: " + Cause(error));
@@ -109,6 +109,18 @@ Json ParseStrictJson(std::string_view text, const std::string& source) {
     throw ConfigError(source + ": key \"" + duplicates.first() + "\" occurs twice in one object");
   }
   return document;
+}
+
+}  // namespace
+
+ConfigError::ConfigError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
+
+Json ParseStrictJson(std::string_view text, const std::string& source, JsonComments comments) {
+  return ParseStrict<Json>(text, source, comments);
+}
+
+LookupJson ParseLargeJson(std::string_view text, const std::string& source) {
+  return ParseStrict<LookupJson>(text, source, JsonComments::kRefused);
 }
 
 std::string ReadSmallFile(const std::filesystem::path& path, size_t max_bytes) {
@@ -139,8 +151,8 @@ std::string ReadSmallFile(const std::filesystem::path& path, size_t max_bytes) {
   return content;
 }
 
-Json ReadStrictJsonFile(const std::filesystem::path& path) {
-  return ParseStrictJson(ReadSmallFile(path, kMaxJsonBytes), path.string());
+Json ReadStrictJsonFile(const std::filesystem::path& path, JsonComments comments) {
+  return ParseStrictJson(ReadSmallFile(path, kMaxJsonBytes), path.string(), comments);
 }
 
 std::string Excerpt(const Json& value) {

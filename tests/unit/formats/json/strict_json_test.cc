@@ -70,6 +70,28 @@ TEST(StrictJsonTest, NumbersThatNoDoubleHoldsAreRefused) {
   EXPECT_NE(refusal.find("1e999"), std::string::npos) << refusal;
 }
 
+TEST(StrictJsonTest, CommentsAreOnlyForWhoAsksForThem) {
+  const std::string text = "{ // of the first\n \"a\": 1, /* and\n the */ \"b\": \"// text\"\n}\n";
+  EXPECT_EQ(ParseRefusal(text).substr(0, 28), "f.json:1:3: not valid JSON: ");
+  EXPECT_EQ(ParseStrictJson(text, "f", JsonComments::kIgnored).dump(), R"({"a":1,"b":"// text"})");
+}
+
+TEST(StrictJsonTest, CommentsLoosenNothingElse) {
+  const auto refusal = [](const std::string& text) {
+    try {
+      ParseStrictJson(text, "f", JsonComments::kIgnored);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal("{\"a\": 1, // x\n \"a\": 2}"), "f: key \"a\" occurs twice in one object");
+  EXPECT_TRUE(refusal("{\"a\": 1, // x\n}").starts_with("f:2:1: not valid JSON: "))
+      << refusal("{\"a\": 1, // x\n}");
+  EXPECT_TRUE(refusal("{} /* and so on").starts_with("f:1:")) << refusal("{} /* and so on");
+  EXPECT_TRUE(refusal("# {}").starts_with("f:1:1: not valid JSON: ")) << refusal("# {}");
+}
+
 TEST(StrictJsonTest, DeepNestingIsRefused) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
