@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/release.h"
@@ -14,7 +15,8 @@
 #include "proto/worker_contract.h"
 #include "worker/config/accelerate_settings.h"
 #include "worker/config/command_line.h"
-#include "worker/config/config.h"
+#include "worker/config/presets.h"
+#include "worker/config/resolve.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/open_file_limit.h"
@@ -26,11 +28,12 @@ namespace fsdprun::worker {
 namespace {
 
 /// The settings of a file of accelerate stand behind those that are given in our own words.
-Json Resolve(const CommandLine& line, const WorkerEnvironment& environment) {
+ConfigSources SourcesOf(const CommandLine& line, const WorkerEnvironment& environment) {
+  ConfigSources sources{.preset = line.preset, .file = line.config, .overrides = line.overrides};
   if (line.accelerate_config.empty()) {
-    return ResolveConfig(line.config, line.overrides);
+    return sources;
   }
-  const AccelerateSettings accelerate =
+  AccelerateSettings accelerate =
       SettingsOfAccelerate(ReadAccelerateConfig(line.accelerate_config),
                            {environment.world_size, environment.local_world_size});
   if (environment.rank == 0) {
@@ -38,8 +41,18 @@ Json Resolve(const CommandLine& line, const WorkerEnvironment& environment) {
       std::fprintf(stderr, "fsdp-train: %s\n", note.c_str());
     }
   }
-  return ResolveConfigOver(accelerate.settings, line.accelerate_config, line.config,
-                           line.overrides);
+  sources.settings = std::move(accelerate.settings);
+  sources.settings_source = line.accelerate_config;
+  return sources;
+}
+
+Json Resolve(const CommandLine& line, const WorkerEnvironment& environment) {
+  return ResolveConfig(SourcesOf(line, environment));
+}
+
+int Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return contract::kExitOk;
 }
 
 int Train(const CommandLine& line, const WorkerEnvironment& environment) {
@@ -68,14 +81,15 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
   const CommandLine line = ParseCommandLine(arguments);
   switch (line.command) {
     case Command::kHelp:
-      std::fputs(HelpText().c_str(), stdout);
-      return contract::kExitOk;
+      return Print(line.help);
     case Command::kVersion:
-      std::printf("fsdp-train %s\n", kRelease);
-      return contract::kExitOk;
+      return Print(std::string("fsdp-train ") + kRelease + "\n");
     case Command::kPrintConfig:
-      std::printf("%s\n", Resolve(line, environment).dump(2).c_str());
-      return contract::kExitOk;
+      return Print(Resolve(line, environment).dump(2) + "\n");
+    case Command::kPrintDefaultConfig:
+      return Print(CommentedConfig(MergeSources(SourcesOf(line, environment))));
+    case Command::kListPresets:
+      return Print(DescribePresets());
     case Command::kSample:
       return SampleCommand(line, environment);
     case Command::kTrain:

@@ -12,6 +12,7 @@
 #include "formats/accelerate/accelerate_environment.h"
 #include "tests/fuzz/fuzz_support.h"
 #include "worker/config/accelerate_settings.h"
+#include "worker/config/resolve.h"
 
 namespace fsdprun {
 namespace {
@@ -55,8 +56,9 @@ void Fuzz(std::string_view input) {
        {worker::AccelerateWorld{}, worker::AccelerateWorld{4, 2}}) {
     if (const auto settings =
             Accepted([&] { return worker::SettingsOfAccelerate(*config, world); })) {
-      worker::ResolveConfigOver(settings->settings, "the file", "",
-                                {"model.config=m", "data.train=[\"t\"]"});
+      worker::ResolveConfig({.settings = settings->settings,
+                             .settings_source = "the file",
+                             .overrides = {"model.config=m", "data.train=[\"t\"]"}});
     }
   }
 }

@@ -5,8 +5,6 @@
 #include <optional>
 #include <string_view>
 
-#include "worker/config/config_schema.h"
-
 namespace fsdprun::worker {
 namespace {
 
@@ -194,20 +192,6 @@ AccelerateSettings SettingsOfAccelerate(const AccelerateConfig& config,
   CheckType(config, world);
   RefuseWhatIsMissing(config);
   return {SettingsIn(config, world), NotesOn(config)};
-}
-
-Json ResolveConfigOver(const Json& settings, const std::string& source, const std::string& path,
-                       const std::vector<std::string>& overrides) {
-  Json config = DefaultConfig();
-  MergeConfig(config, settings, source);
-  if (!path.empty()) {
-    MergeConfig(config, ReadStrictJsonFile(path), path);
-  }
-  for (const std::string& assignment : overrides) {
-    ApplyOverride(config, assignment);
-  }
-  ValidateConfig(config);
-  return config;
 }
 
 }  // namespace fsdprun::worker

@@ -27,8 +27,4 @@ struct AccelerateWorld {
 AccelerateSettings SettingsOfAccelerate(const AccelerateConfig& config,
                                         const AccelerateWorld& world);
 
-/// As ResolveConfig(), with `settings` between the defaults and the file. Errors: as there.
-Json ResolveConfigOver(const Json& settings, const std::string& source, const std::string& path,
-                       const std::vector<std::string>& overrides);
-
 }  // namespace fsdprun::worker

@@ -8,15 +8,28 @@
 
 namespace fsdprun::worker {
 
-enum class Command { kTrain, kPrintConfig, kSample, kHelp, kVersion };
+enum class Command {
+  kTrain,
+  kPrintConfig,
+  kPrintDefaultConfig,
+  kListPresets,
+  kSample,
+  kHelp,
+  kVersion
+};
 
 /// The command line of fsdp-train, parsed.
 struct CommandLine {
   Command command = Command::kTrain;
+  // Which configuration is meant.
+  std::string preset;
   std::string config;
   std::string accelerate_config;
   std::vector<std::string> overrides;
+
   SampleRequest sample;
+  /// Of Command::kHelp: what is to be printed.
+  std::string help;
 };
 
 /// An invalid command line. what() is one line.
@@ -28,8 +41,5 @@ class UsageError : public ConfigError {
 /// `arguments` without the program's name. `--flag value` and `--flag=value` are the same. Errors:
 /// UsageError, one line naming the argument and what is expected. Pure.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
-
-/// The output of --help, including the configuration keys.
-std::string HelpText();
 
 }  // namespace fsdprun::worker

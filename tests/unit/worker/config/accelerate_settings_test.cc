@@ -6,6 +6,7 @@
 #include <string>
 
 #include "worker/config/command_line.h"
+#include "worker/config/resolve.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -135,10 +136,11 @@ TEST(AccelerateSettingsTest, OwnSettingsCountBeforeTheFile) {
   const std::vector<std::string> overrides = {"model.config=m", "data.train=[\"t\"]",
                                               "parallel.strategy=full_shard"};
   const Json settings = {{"parallel", {{"strategy", "shard_grad_op"}, {"dp_replicate", 2}}}};
-  const Json config = ResolveConfigOver(settings, "f.yaml", "", overrides);
+  const Json config =
+      ResolveConfig({.settings = settings, .settings_source = "f.yaml", .overrides = overrides});
   EXPECT_EQ(config.at("parallel").at("strategy"), "full_shard");
   EXPECT_EQ(config.at("parallel").at("dp_replicate"), 2);
-  EXPECT_THROW(ResolveConfigOver(settings, "f.yaml", "", {}), ConfigError);
+  EXPECT_THROW(ResolveConfig({.settings = settings, .settings_source = "f.yaml"}), ConfigError);
 }
 
 TEST(AccelerateSettingsTest, TheFlagNamesTheFile) {

@@ -27,6 +27,13 @@ TEST(CommandLineTest, BadArgumentsAreNamed) {
   EXPECT_EQ(RefusalOfFlags({"--print-config=yes"}), "--print-config=yes: expected no value");
   EXPECT_EQ(RefusalOfFlags({"--bytes", "5"}),
             "--bytes: expected a known argument (see fsdp-train --help)");
+  EXPECT_EQ(RefusalOfFlags({"--set"}), "--set: expected section.key=value");
+  EXPECT_EQ(RefusalOfFlags({"sample", "--print-config"}),
+            "--print-config: expected a known argument (see fsdp-train sample --help)");
+  EXPECT_EQ(RefusalOfFlags({"sample", "--checkpoint", "d", "train.json"}),
+            "train.json: expected a known argument (see fsdp-train sample --help)");
+  EXPECT_EQ(RefusalOfFlags({"--config", "c", "sample", "--checkpoint", "d"}),
+            "--config: expected after sample");
   EXPECT_EQ(RefusalOfFlags({"sample", "--config", "c"}),
             "sample: --checkpoint is missing: expected a checkpoint directory");
   EXPECT_EQ(RefusalOfFlags({"sample", "--checkpoint", "d", "--bytes", "-1"}),
@@ -43,6 +50,42 @@ TEST(CommandLineTest, BothSpellingsOfAValueAreTheSame) {
   EXPECT_EQ(line.command, Command::kTrain);
   EXPECT_EQ(line.config, "a=b.json");
   EXPECT_EQ(line.overrides, (std::vector<std::string>{"train.steps=5", "data.seed=1"}));
+}
+
+TEST(CommandLineTest, TrainIsTheDefault) {
+  for (const std::vector<std::string>& given :
+       {std::vector<std::string>{"--config", "c", "--set", "a.b=[1, 2]", "--preset", "p"},
+        {"train", "--config", "c", "--set", "a.b=[1, 2]", "--preset", "p"},
+        {"--config", "c", "train", "--set", "a.b=[1, 2]", "--preset", "p"}}) {
+    const CommandLine line = ParseCommandLine(given);
+    EXPECT_EQ(line.command, Command::kTrain);
+    EXPECT_EQ(line.config, "c");
+    EXPECT_EQ(line.preset, "p");
+    EXPECT_EQ(line.overrides, (std::vector<std::string>{"a.b=[1, 2]"}));
+  }
+}
+
+TEST(CommandLineTest, TheLastOfSeveralValuesCounts) {
+  EXPECT_EQ(ParseCommandLine({"--config", "a", "--config", "b"}).config, "b");
+}
+
+TEST(CommandLineTest, ValuesMayBeEmptyOrLookLikeSomethingElse) {
+  const auto prompt = [](const std::vector<std::string>& words) {
+    std::vector<std::string> line = {"sample", "--checkpoint", "d"};
+    line.insert(line.end(), words.begin(), words.end());
+    return ParseCommandLine(line).sample.prompt;
+  };
+  EXPECT_EQ(prompt({"--prompt", ""}), "");
+  EXPECT_EQ(prompt({"--prompt=", "--seed", "1"}), "");
+  EXPECT_EQ(prompt({"--prompt", "train"}), "train");
+  EXPECT_EQ(prompt({"--prompt", "[a, b]"}), "[a, b]");
+  EXPECT_EQ(prompt({"--prompt", "--help"}), "--help");
+}
+
+TEST(CommandLineTest, ConfigPrintsInOneOfThreeWays) {
+  EXPECT_EQ(ParseCommandLine({"config", "--config", "c"}).command, Command::kPrintConfig);
+  EXPECT_EQ(ParseCommandLine({"config", "--default"}).command, Command::kPrintDefaultConfig);
+  EXPECT_EQ(ParseCommandLine({"config", "--list-presets"}).command, Command::kListPresets);
 }
 
 TEST(CommandLineTest, SampleTakesItsFlags) {
@@ -62,7 +105,19 @@ TEST(CommandLineTest, HelpAndVersionWin) {
   EXPECT_EQ(ParseCommandLine({"sample", "--help"}).command, Command::kHelp);
   EXPECT_EQ(ParseCommandLine({"--version"}).command, Command::kVersion);
   EXPECT_EQ(ParseCommandLine({"--print-config"}).command, Command::kPrintConfig);
-  EXPECT_NE(HelpText().find("micro_batch_size"), std::string::npos);
+}
+
+TEST(CommandLineTest, EveryCommandHasItsOwnHelp) {
+  const auto help = [](const std::vector<std::string>& line) {
+    return ParseCommandLine(line).help;
+  };
+  for (const char* part : {"micro_batch_size", "sample", "config", "--preset NAME", "Exit codes"}) {
+    EXPECT_NE(help({"--help"}).find(part), std::string::npos) << part;
+  }
+  EXPECT_NE(help({"train", "-h"}).find("micro_batch_size"), std::string::npos);
+  EXPECT_NE(help({"sample", "--help"}).find("--temperature T"), std::string::npos);
+  EXPECT_EQ(help({"sample", "--help"}).find("--preset"), std::string::npos);
+  EXPECT_NE(help({"config", "--help"}).find("--list-presets"), std::string::npos);
 }
 
 }  // namespace
