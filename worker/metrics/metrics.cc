@@ -34,6 +34,10 @@ std::string Exact(double value) {
   return text;
 }
 
+std::string IfKnown(const char* name, double value) {
+  return value > 0 ? std::string(", \"") + name + "\": " + Exact(value) : std::string();
+}
+
 [[noreturn]] void Fail(const std::string& action, const std::string& path, const std::string& cause,
                        int error_number = 0) {
   throw MetricsError("cannot " + action + " metrics file " + path + ": " + cause +
@@ -226,7 +230,10 @@ std::string FormatStepRecord(const StepMetrics& m) {
          ", \"tokens\": " + std::to_string(m.tokens) +
          ", \"tokens_per_second\": " + Exact(m.tokens_per_second) +
          ", \"step_seconds\": " + Exact(m.step_seconds) +
-         ", \"memory_bytes\": " + std::to_string(m.memory_bytes) + "}";
+         ", \"data_wait_seconds\": " + Exact(m.data_wait_seconds) +
+         IfKnown("flops_per_second", m.flops_per_second) + IfKnown("mfu", m.mfu) +
+         ", \"memory_bytes\": " + std::to_string(m.memory_bytes) +
+         (m.is_skipped ? ", \"skipped\": true}" : "}");
 }
 
 std::string FormatWarningRecord(int64_t step, const std::string& warning) {

@@ -20,8 +20,16 @@ struct StepMetrics {
   int64_t tokens = 0;
   double tokens_per_second = 0;
   double step_seconds = 0;
+  /// Of it, how long rank 0 has waited for its batches.
+  double data_wait_seconds = 0;
+  /// Of the whole job, by ModelFlopsPerToken(); 0: not known.
+  double flops_per_second = 0;
+  /// That as a part of what the devices could do at most; 0: not known.
+  double mfu = 0;
   /// Peak memory of rank 0: allocated on the GPU, else resident.
   int64_t memory_bytes = 0;
+  /// It was a bad step, and no weight was updated.
+  bool is_skipped = false;
 };
 
 /// One JSON record without newline. Floating point numbers have 17 significant digits, so they read

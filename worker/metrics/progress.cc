@@ -17,19 +17,19 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
-std::string FormatRate(double per_second) {
-  if (per_second >= 1e6) {
-    return Format("%.2fM", per_second / 1e6);
-  }
-  return per_second >= 1e4 ? Format("%.1fk", per_second / 1e3) : Format("%.0f", per_second);
-}
-
 std::string FormatMemory(int64_t bytes) {
   const double mib = static_cast<double>(bytes) / (1 << 20);
   return mib >= 10240 ? Format("%.1f GiB", mib / 1024) : Format("%.0f MiB", mib);
 }
 
 }  // namespace
+
+std::string FormatRate(double per_second) {
+  if (per_second >= 1e6) {
+    return Format("%.2fM", per_second / 1e6);
+  }
+  return per_second >= 1e4 ? Format("%.1fk", per_second / 1e3) : Format("%.0f", per_second);
+}
 
 std::string FormatDuration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) {
@@ -50,8 +50,9 @@ std::string FormatDuration(double seconds) {
 
 std::string FormatProgress(const StepMetrics& m, double eta_seconds) {
   return Format("loss %.4f grad %.3g lr %.2e ", double{m.loss}, double{m.grad_norm}, m.lr) +
-         FormatRate(m.tokens_per_second) + " tok/s " + FormatMemory(m.memory_bytes) + " ETA " +
-         FormatDuration(eta_seconds);
+         FormatRate(m.tokens_per_second) + " tok/s " +
+         (m.mfu > 0 ? Format("%.0f%% MFU ", 100 * m.mfu) : std::string()) +
+         FormatMemory(m.memory_bytes) + " ETA " + FormatDuration(eta_seconds);
 }
 
 void EtaEstimate::Record(double step_seconds) {
@@ -98,6 +99,10 @@ void Progress::Step(const StepMetrics& metrics) {
   }
 }
 
+void Progress::Evaluation(int64_t step, double loss) {
+  Event("eval after step " + std::to_string(step) + ": loss " + Format("%.4f", loss));
+}
+
 void Progress::Event(const std::string& text) {
   if (view_ == ProgressView::kNone) {
     return;
@@ -108,7 +113,8 @@ void Progress::Event(const std::string& text) {
 }
 
 void Progress::Redraw(const std::string& line) {
-  std::printf("\r\033[K%s", line.c_str());
+  // A terminal that is too narrow cuts the line instead of wrapping it.
+  std::printf("\r\033[K\033[?7l%s\033[?7h", line.c_str());
   std::fflush(stdout);
   has_open_line_ = true;
 }

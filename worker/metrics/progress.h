@@ -6,13 +6,16 @@
 #include <string>
 
 #include "worker/contract/control_channel.h"
-#include "worker/metrics/metrics.h"
+#include "worker/metrics/metric_sink.h"
 
 namespace fsdprun::worker {
 
-/// "loss 2.3104 grad 0.92 lr 3.00e-04 12.3k tok/s 410 MiB ETA 3m12s"; with the step in front it
-/// fits 80 columns. Pure.
+/// "loss 2.3104 grad 0.92 lr 3.00e-04 12.3k tok/s 410 MiB ETA 3m12s", with "41% MFU" before the
+/// memory where that is known. Pure.
 std::string FormatProgress(const StepMetrics& metrics, double eta_seconds);
+
+/// "870", "12.3k", "1.25M".
+std::string FormatRate(double per_second);
 
 /// "59s", "3m12s", "4h05m", "2d03h".
 std::string FormatDuration(double seconds);
@@ -35,21 +38,20 @@ enum class ProgressView {
   kPlain,     // this process prints plain lines
 };
 
-/// Displays steps and events on standard output and sends them to the agent. Only rank 0 displays
+/// Displays steps and events on standard output and sends steps to the agent. Only rank 0 displays
 /// anything.
-class Progress {
+class Progress : public MetricSink {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// `channel` outlives this object. `now` is the clock that limits redrawing.
   Progress(ProgressView view, int64_t total_steps, int64_t every_steps, ControlChannel& channel,
            std::function<Clock::time_point()> now = Clock::now);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ~Progress() override;
 
-  void Step(const StepMetrics& metrics);
-  /// Prints a separate line: evaluation, checkpoint, resume.
+  void Step(const StepMetrics& metrics) override;
+  void Evaluation(int64_t step, double loss) override;
+  /// Prints a separate line: checkpoint, resume.
   void Event(const std::string& text);
 
  private:

@@ -1,76 +1,110 @@
 #include "worker/metrics/run_report.h"
 
-#include <chrono>
 #include <cstdio>
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
+#include "worker/metrics/jsonl_sink.h"
+#include "worker/metrics/tensorboard_sink.h"
 
 namespace fsdprun::worker {
+namespace {
+
+constexpr size_t kPlotWidth = 76;
+
+}  // namespace
 
 RunReport::RunReport(RunReportOptions options, ControlChannel& channel)
     : options_(std::move(options)),
       progress_(options_.view, options_.total_steps, options_.every_steps, channel) {}
 
-void RunReport::OpenMetrics(int64_t completed_steps, MetricsOrigin origin,
-                            std::function<bool()> is_replaced) {
+void RunReport::OpenMetrics(RunStart start) {
   if (!options_.is_first_rank) {
     return;
   }
-  is_replaced_ = std::move(is_replaced);
-  metrics_ = std::make_unique<MetricsLog>(MetricsLog::Later{}, options_.metrics_path,
-                                          completed_steps, std::move(origin));
-  Record(completed_steps, "");
+  began_at_ = std::chrono::steady_clock::now();
+  const RecordedSteps steps{options_.every_steps, options_.total_steps};
+  outputs_.push_back(
+      {std::make_unique<JsonlSink>(options_.metrics_path, options_.checkpoint_dir, steps),
+       /*is_essential=*/true});
+  if (!options_.tensorboard_dir.empty()) {
+    outputs_.push_back({std::make_unique<TensorBoardSink>(
+        options_.tensorboard_dir, "```json\n" + options_.configuration + "\n```\n", steps)});
+  }
+  start_ = std::move(start);
+  Record(start_.completed_steps, [&](MetricSink& sink) { sink.Begin(start_); });
 }
 
-void RunReport::Step(const StepMetrics& metrics) {
+void RunReport::GoBackTo(int64_t step) {
+  start_.completed_steps = step;
+  Record(step, [&](MetricSink& sink) { sink.Begin(start_); });
+}
+
+void RunReport::Step(StepMetrics metrics) {
   if (!options_.is_first_rank) {
     return;
   }
-  const int64_t every = options_.every_steps;
-  if (every > 0 && (metrics.step % every == 0 || metrics.step == options_.total_steps)) {
-    Record(metrics.step, FormatStepRecord(metrics));
-  }
+  metrics.flops_per_second = options_.flops_per_token * metrics.tokens_per_second;
+  metrics.mfu = peak_flops_ > 0 ? metrics.flops_per_second / peak_flops_ : 0;
+  summary_.Step(metrics);
+  Record(metrics.step, [&](MetricSink& sink) { sink.Step(metrics); });
   progress_.Step(metrics);
 }
 
 void RunReport::Evaluation(int64_t step, double loss) {
-  Record(step, FormatEvalRecord(step, loss));
-  char text[64];
-  std::snprintf(text, sizeof text, "%.4f", loss);
-  Event("eval after step " + std::to_string(step) + ": loss " + text);
+  summary_.Evaluation(step, loss);
+  Record(step, [&](MetricSink& sink) { sink.Evaluation(step, loss); });
+  progress_.Evaluation(step, loss);
 }
 
-void RunReport::Open() {
-  if (!metrics_->is_open() && is_replaced_()) {
-    throw MetricsReplacedError("metrics file " + options_.metrics_path +
-                                   " is left alone, because another start has taken over " +
-                                   options_.checkpoint_dir,
-                               0);
-  }
-  metrics_->Open(is_replaced_);
+void RunReport::Checkpoint(const std::string& path) {
+  summary_.Checkpoint(path);
+  Event("checkpoint " + path);
 }
 
-void RunReport::Record(int64_t step, const std::string& record) {
-  if (!metrics_) {
+void RunReport::End() {
+  if (!options_.is_first_rank) {
     return;
   }
-  try {
-    Open();
-    if (!record.empty()) {
-      metrics_->Append(record);
+  for (Output& output : outputs_) {
+    output.sink->End();
+  }
+  outputs_.clear();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_at_;
+  std::string text = summary_.Text(took.count());
+  if (options_.view == ProgressView::kTerminal || options_.view == ProgressView::kPlain) {
+    text +=
+        summary_.Plot(kPlotWidth, options_.is_unicode && options_.view == ProgressView::kTerminal);
+  }
+  if (!text.empty()) {
+    text.pop_back();  // the end of the line, which Event adds
+    Event("summary\n" + text);
+  }
+}
+
+void RunReport::Record(int64_t step, const Action& action) {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (!RecordIn(outputs_[i], step, action)) {
+      outputs_.clear();
     }
+  }
+}
+
+bool RunReport::RecordIn(Output& output, int64_t step, const Action& action) {
+  try {
+    action(*output.sink);
   } catch (const MetricsReplacedError& error) {
-    metrics_.reset();
     FaultNotice last;  // told in any case, and once
     Warn(last, step, std::string(error.what()) + "; no more metrics are written");
+    return false;
   } catch (const MetricsError& error) {
-    if (!checkpoint::MayPass(error.error_number())) {
+    if (output.is_essential && !checkpoint::MayPass(error.error_number())) {
       throw;
     }
-    Warn(metrics_notice_, step,
+    Warn(output.notice, step,
          std::string(error.what()) + "; training goes on and tries again at the next record");
   }
+  return true;
 }
 
 void RunReport::Warn(FaultNotice& notice, int64_t step, const std::string& text) {
@@ -80,13 +114,12 @@ void RunReport::Warn(FaultNotice& notice, int64_t step, const std::string& text)
     return;
   }
   std::fprintf(stderr, "warning: %s\n", line->c_str());
-  try {
-    if (metrics_) {
-      Open();
-      metrics_->Append(FormatWarningRecord(step, *line));
+  for (Output& output : outputs_) {
+    try {
+      output.sink->Warning(step, *line);
+    } catch (const MetricsError&) {
+      // It was told; the next record tells what is wrong with the file.
     }
-  } catch (const MetricsError&) {
-    // It was told; the next record tells what is wrong with the file.
   }
 }
 

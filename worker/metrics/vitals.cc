@@ -69,8 +69,11 @@ void Vitals::SetResults(const Results& results) {
 }
 
 contract::WorkerPhase Vitals::Enter(contract::WorkerPhase phase) {
+  if (observer_) {
+    observer_(phase);
+  }
   if (page_ == nullptr) {
-    return phase;
+    return std::exchange(phase_, phase);
   }
   const Clock::time_point now = now_();
   if (phase_ == contract::WorkerPhase::kWaitingForData) {

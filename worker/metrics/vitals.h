@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "proto/worker_vitals.h"
 
@@ -37,6 +38,10 @@ class Vitals {
   };
   void SetResults(const Results& results);
 
+  /// Told of each phase that is entered, also where nobody reads the page.
+  using Observer = std::function<void(contract::WorkerPhase)>;
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
+
   /// Returns the phase that this one ends.
   contract::WorkerPhase Enter(contract::WorkerPhase phase);
   /// A phase within another, which goes on afterwards.
@@ -57,6 +62,7 @@ class Vitals {
   contract::VitalsPage* const page_;
   const WaitTime collective_wait_;
   const std::function<Clock::time_point()> now_;
+  Observer observer_;
   contract::WorkerPhase phase_ = contract::WorkerPhase::kOther;
   Clock::time_point phase_began_{};
 

@@ -32,18 +32,37 @@ std::string ReadAll(const std::string& path) {
 }
 
 TEST(MetricsTest, RecordHasTheContractsKeysAndReadsBackExactly) {
-  StepMetrics metrics{7, std::nextafter(2.0F, 3.0F), 0.1F, 1.0 / 3.0, 1792, 1234.5, 0.25, 4096};
+  StepMetrics metrics{.step = 7,
+                      .loss = std::nextafter(2.0F, 3.0F),
+                      .grad_norm = 0.1F,
+                      .lr = 1.0 / 3.0,
+                      .tokens = 1792,
+                      .tokens_per_second = 1234.5,
+                      .step_seconds = 0.25,
+                      .data_wait_seconds = 0.125,
+                      .flops_per_second = 1e12,
+                      .mfu = 0.375,
+                      .memory_bytes = 4096};
   const auto record = nlohmann::ordered_json::parse(FormatStepRecord(metrics));
   std::vector<std::string> keys;
   for (const auto& [key, value] : record.items()) {
     keys.push_back(key);
   }
-  EXPECT_EQ(keys, (std::vector<std::string>{"step", "loss", "grad_norm", "lr", "tokens",
-                                            "tokens_per_second", "step_seconds", "memory_bytes"}));
+  EXPECT_EQ(keys,
+            (std::vector<std::string>{"step", "loss", "grad_norm", "lr", "tokens",
+                                      "tokens_per_second", "step_seconds", "data_wait_seconds",
+                                      "flops_per_second", "mfu", "memory_bytes"}));
   EXPECT_EQ(static_cast<float>(record["loss"].get<double>()), metrics.loss);
   EXPECT_EQ(record["loss"].get<double>(), double{metrics.loss});
   EXPECT_EQ(record["lr"].get<double>(), 1.0 / 3.0);
   EXPECT_EQ(record["step"], 7);
+}
+
+TEST(MetricsTest, WhatIsNotKnownHasNoKey) {
+  const auto record = nlohmann::json::parse(FormatStepRecord({.step = 1}));
+  EXPECT_FALSE(record.contains("mfu"));
+  EXPECT_FALSE(record.contains("flops_per_second"));
+  EXPECT_EQ(record.at("data_wait_seconds"), 0);
 }
 
 TEST(MetricsTest, EvalRecordHasStepAndLoss) {

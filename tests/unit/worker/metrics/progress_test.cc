@@ -12,11 +12,22 @@
 namespace fsdprun::worker {
 namespace {
 
-const StepMetrics kMetrics{5, 2.31F, 0.92F, 3e-4, 1280, 12345, 0.1, int64_t{410} << 20};
+const StepMetrics kMetrics{.step = 5,
+                           .loss = 2.31F,
+                           .grad_norm = 0.92F,
+                           .lr = 3e-4,
+                           .tokens = 1280,
+                           .tokens_per_second = 12345,
+                           .step_seconds = 0.1,
+                           .memory_bytes = int64_t{410} << 20};
 
 TEST(ProgressTest, LineHasAllNumbers) {
   EXPECT_EQ(FormatProgress(kMetrics, 192),
             "loss 2.3100 grad 0.92 lr 3.00e-04 12.3k tok/s 410 MiB ETA 3m12s");
+  StepMetrics known = kMetrics;
+  known.mfu = 0.414;
+  EXPECT_EQ(FormatProgress(known, 192),
+            "loss 2.3100 grad 0.92 lr 3.00e-04 12.3k tok/s 41% MFU 410 MiB ETA 3m12s");
 }
 
 TEST(ProgressTest, DurationsReadAsPeopleSayThem) {
@@ -119,11 +130,12 @@ TEST(ProgressTest, LauncherViewSendsAtMostTenLinesASecondAndTheLast) {
 
 TEST(ProgressTest, TerminalViewRedrawsOneLineAndKeepsEvents) {
   const std::string output = ShowFiveSteps(ProgressView::kTerminal).output;
-  EXPECT_TRUE(output.starts_with("\r\033[Kstep 1/5 loss 2.3100")) << output;
+  EXPECT_TRUE(output.starts_with("\r\033[K\033[?7lstep 1/5 loss 2.3100")) << output;
   EXPECT_NE(output.find("\r\033[Khello\n"), std::string::npos) << output;
-  EXPECT_NE(output.find("\r\033[Kstep 4/5"), std::string::npos) << output;
-  EXPECT_NE(output.find("\r\033[Kstep 5/5"), std::string::npos) << output;
+  EXPECT_NE(output.find("\r\033[K\033[?7lstep 4/5"), std::string::npos) << output;
+  EXPECT_NE(output.find("\r\033[K\033[?7lstep 5/5"), std::string::npos) << output;
   EXPECT_EQ(output.find("step 2/5"), std::string::npos) << output;
+  EXPECT_EQ(output.rfind("\033[?7l") < output.rfind("\033[?7h"), true) << "lines wrap again";
   EXPECT_TRUE(output.ends_with("\n")) << "the shell's prompt begins on a line of its own";
 }
 

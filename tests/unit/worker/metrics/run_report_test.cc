@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace fsdprun::worker {
@@ -50,7 +53,7 @@ class RunReportTest : public testing::Test {
 
 TEST_F(RunReportTest, RecordsEveryFewStepsTheLastAndEvaluations) {
   RunReport report(Options(path_), none_);
-  report.OpenMetrics(0, {}, is_not_replaced_);
+  report.OpenMetrics({.is_replaced = is_not_replaced_});
   for (int64_t step = 1; step <= 5; ++step) {
     report.Step(At(step));
   }
@@ -67,7 +70,7 @@ TEST_F(RunReportTest, OtherRanksTellAndRecordNothing) {
   RunReport report(Options(path_, /*is_first_rank=*/false), none_);
   FaultNotice notice;
   const std::string warnings = Caught([&] {
-    report.OpenMetrics(0, {}, is_not_replaced_);
+    report.OpenMetrics({.is_replaced = is_not_replaced_});
     report.Step(At(2));
     report.Evaluation(2, 1.5);
     report.Warn(notice, 2, "something");
@@ -79,7 +82,7 @@ TEST_F(RunReportTest, OtherRanksTellAndRecordNothing) {
 TEST_F(RunReportTest, FullDiskIsToldOnceAndTheRunGoesOn) {
   RunReport report(Options("/dev/full"), none_);
   const std::string warnings = Caught([&] {
-    report.OpenMetrics(0, {}, is_not_replaced_);
+    report.OpenMetrics({.is_replaced = is_not_replaced_});
     report.Step(At(2));
     report.Step(At(4));
   });
@@ -90,7 +93,7 @@ TEST_F(RunReportTest, FullDiskIsToldOnceAndTheRunGoesOn) {
 
 TEST_F(RunReportTest, WarningIsInTheMetricsToo) {
   RunReport report(Options(path_), none_);
-  report.OpenMetrics(0, {}, is_not_replaced_);
+  report.OpenMetrics({.is_replaced = is_not_replaced_});
   FaultNotice notice;
   EXPECT_EQ(Caught([&] { report.Warn(notice, 3, "the disk is full"); }),
             "warning: the disk is full\n");
@@ -102,7 +105,7 @@ TEST_F(RunReportTest, WarningIsInTheMetricsToo) {
 TEST_F(RunReportTest, ReplacedProcessLeavesTheFileAlone) {
   RunReport report(Options(path_), none_);
   const std::string warnings = Caught([&] {
-    report.OpenMetrics(0, {}, [] { return true; });
+    report.OpenMetrics({.is_replaced = [] { return true; }});
     report.Step(At(2));
   });
   EXPECT_EQ(warnings, "warning: metrics file " + path_ +
@@ -111,9 +114,77 @@ TEST_F(RunReportTest, ReplacedProcessLeavesTheFileAlone) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+TEST_F(RunReportTest, FlopsAndTheirShareFollowFromTheSpeed) {
+  RunReportOptions options = Options(path_);
+  options.flops_per_token = 3e6;
+  RunReport report(options, none_);
+  report.SetPeakFlops(1e12);
+  report.OpenMetrics({.is_replaced = is_not_replaced_});
+  StepMetrics metrics = At(2);
+  metrics.tokens_per_second = 1e5;
+  report.Step(metrics);
+  ASSERT_EQ(Records().size(), 1u);
+  EXPECT_DOUBLE_EQ(Records()[0].at("flops_per_second").get<double>(), 3e11);
+  EXPECT_DOUBLE_EQ(Records()[0].at("mfu").get<double>(), 0.3);
+}
+
+TEST_F(RunReportTest, CurvesThatCannotBeWrittenAreToldAndCostNothingElse) {
+  RunReportOptions options = Options(path_);
+  options.tensorboard_dir = "/dev/null/curves";
+  RunReport report(options, none_);
+  const std::string warnings = Caught([&] {
+    report.OpenMetrics({.is_replaced = is_not_replaced_});
+    // The thread of the curves meets the fault some time.
+    const auto is_warned = [this] {
+      const std::vector<nlohmann::json> records = Records();
+      return std::any_of(records.begin(), records.end(),
+                         [](const nlohmann::json& record) { return record.contains("warning"); });
+    };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!is_warned() && std::chrono::steady_clock::now() < deadline) {
+      report.Evaluation(1, 1.5);
+      std::this_thread::yield();
+    }
+    report.End();
+  });
+  EXPECT_NE(warnings.find("cannot write /dev/null/curves/events.out.tfevents."), std::string::npos)
+      << warnings;
+  EXPECT_NE(warnings.find("training goes on"), std::string::npos) << warnings;
+}
+
+TEST_F(RunReportTest, EndsWithASummaryAndAPictureOfTheLosses) {
+  const auto said = [&](ProgressView view) {
+    RunReportOptions options = Options("");
+    options.view = view;
+    testing::internal::CaptureStdout();
+    {
+      RunReport report(options, none_);
+      report.OpenMetrics({.is_replaced = is_not_replaced_});
+      for (int64_t step = 1; step <= 5; ++step) {
+        StepMetrics metrics = At(step);
+        metrics.loss = 10.0F / static_cast<float>(step);
+        metrics.tokens_per_second = 640;
+        metrics.step_seconds = 0.5;
+        report.Step(metrics);
+      }
+      report.Checkpoint("/checkpoints/step-5");
+      report.End();
+    }
+    return testing::internal::GetCapturedStdout();
+  };
+  const std::string plain = said(ProgressView::kPlain);
+  EXPECT_NE(plain.find("summary\n  steps       1 to 5, 1600 tokens in "), std::string::npos)
+      << plain;
+  EXPECT_NE(plain.find("  checkpoint  /checkpoints/step-5\n"), std::string::npos) << plain;
+  EXPECT_NE(plain.find("|*"), std::string::npos) << plain;
+  const std::string drawn = said(ProgressView::kLauncher);
+  EXPECT_NE(drawn.find("summary\n"), std::string::npos) << drawn;
+  EXPECT_EQ(drawn.find("|*"), std::string::npos) << drawn;
+}
+
 TEST_F(RunReportTest, FileThatCannotBeWrittenEndsTheRun) {
   RunReport report(Options("/dev/null/metrics.jsonl"), none_);
-  EXPECT_THROW(report.OpenMetrics(0, {}, is_not_replaced_), MetricsError);
+  EXPECT_THROW(report.OpenMetrics({.is_replaced = is_not_replaced_}), MetricsError);
 }
 
 }  // namespace

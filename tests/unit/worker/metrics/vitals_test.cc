@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <vector>
 
 namespace fsdprun::worker {
 namespace {
@@ -93,6 +94,16 @@ TEST_F(VitalsTest, ResultsOfAStep) {
   EXPECT_EQ(page_->tokens, 4096u);
   EXPECT_EQ(page_->device_bytes, 11u);
   EXPECT_EQ(page_->device_peak_bytes, 12u);
+}
+
+TEST(VitalsWithoutPageTest, PhasesAreToldToTheObserverAllTheSame) {
+  Vitals vitals(nullptr, [] { return nanoseconds(0); });
+  std::vector<WorkerPhase> told;
+  vitals.SetObserver([&](WorkerPhase phase) { told.push_back(phase); });
+  vitals.Enter(WorkerPhase::kForward);
+  { const Vitals::Within saving(vitals, WorkerPhase::kSaving); }
+  EXPECT_EQ(told, (std::vector<WorkerPhase>{WorkerPhase::kForward, WorkerPhase::kSaving,
+                                            WorkerPhase::kForward}));
 }
 
 TEST(VitalsWithoutPageTest, NothingIsAskedOrWritten) {
