@@ -82,6 +82,17 @@ void ParseMaster(const Variables& variables, WorkerEnvironment& env) {
   env.master_port = IntOr(variables, contract::kEnvMasterPort, 0, 1, 65535);
 }
 
+/// The first that is set says it, as for setlocale().
+bool IsUtf8(const Variables& variables) {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string locale = TextOr(variables, name, "");
+    if (!locale.empty()) {
+      return locale.ends_with("UTF-8") || locale.ends_with("utf8");
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 WorkerEnvironment ParseWorkerEnvironment(const std::map<std::string, std::string>& variables) {
@@ -103,6 +114,7 @@ WorkerEnvironment ParseWorkerEnvironment(const std::map<std::string, std::string
   env.job_id = TextOr(variables, contract::kEnvJobId, "");
   env.control_fd = IntOr(variables, contract::kEnvControlFd, -1, 0, kMax);
   env.launcher_draws_progress = TextOr(variables, contract::kEnvProgressView, "") == "terminal";
+  env.is_utf8 = IsUtf8(variables);
   if (const std::string* text = Find(variables, contract::kEnvGeneration)) {
     env.generation = ParseInteger<uint64_t>(contract::kEnvGeneration, *text, 0,
                                             std::numeric_limits<uint64_t>::max());

@@ -40,6 +40,8 @@ struct WorkerEnvironment {
   int control_fd = -1;
   /// True when the launcher draws the progress line, so this process must print none.
   bool launcher_draws_progress = false;
+  /// Whether the terminal draws UTF-8, as LC_ALL, LC_CTYPE or LANG says.
+  bool is_utf8 = false;
   /// Whether a launcher has started this process. Without one, and where it has left the ranks out,
   /// it is a single-process world.
   bool is_launched = false;

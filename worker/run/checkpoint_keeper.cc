@@ -42,6 +42,7 @@ CheckpointKeeper::CheckpointKeeper(const RunContext& context, checkpoint::Group 
       group_(std::move(group)),
       state_(state),
       file_system_(std::move(file_system)),
+      interval_(context.config.checkpoint.every_minutes),
       pace_(pace) {
   if (!file_system_) {
     file_system_ =
@@ -72,6 +73,11 @@ void CheckpointKeeper::Claim(const LaunchIdentity& identity, uint64_t generation
     saved_step_ = resume();
     CheckSavedNames();
   }
+  interval_.Begin(Clock::now());
+}
+
+bool CheckpointKeeper::IsDue() const {
+  return saver_ && !is_given_up_ && interval_.IsDue(Clock::now());
 }
 
 checkpoint::SaverOptions CheckpointKeeper::OptionsFor(const LaunchIdentity& identity,
@@ -112,6 +118,7 @@ bool CheckpointKeeper::Save(bool is_last) {
   }
   const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kSaving);
   StopSignal::SetTimeout(kSaveTimeout);
+  interval_.Begin(Clock::now());
   const bool has_waited = is_saving();
   if (!MakeWay(is_last) || saved_step_ == step || is_given_up_) {
     return is_given_up_ || IsSomeRankStopping();
@@ -178,9 +185,12 @@ void CheckpointKeeper::GiveUpBegun() {
       checkpoint::kChannelLost));
 }
 
+bool CheckpointKeeper::MayCopy() const {
+  return begun_step_ && state_.step <= *begun_step_ + 1;
+}
+
 std::chrono::milliseconds CheckpointKeeper::StepTimeout() const {
-  const bool may_copy = begun_step_ && state_.step <= *begun_step_ + 1;
-  return may_copy ? kSaveTimeout : context_.stop.step_timeout();
+  return MayCopy() ? kSaveTimeout : context_.stop.step_timeout();
 }
 
 Clock::duration CheckpointKeeper::AwaitCopy() {
@@ -312,7 +322,7 @@ void CheckpointKeeper::TellSaved(int64_t step, const std::string& path, bool is_
   if (is_wanted) {
     context_.channel.SendCheckpoint(step, path);
   }
-  context_.report.Event("checkpoint " + path);
+  context_.report.Checkpoint(path);
 }
 
 void CheckpointKeeper::GiveUp(int64_t step) {

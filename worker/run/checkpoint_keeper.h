@@ -14,6 +14,7 @@
 #include "worker/run/launch.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
+#include "worker/run/save_interval.h"
 #include "worker/run/save_pace.h"
 
 namespace fsdprun::worker {
@@ -60,6 +61,9 @@ class CheckpointKeeper {
   /// The same because somebody has asked for it.
   bool SaveOnRequest();
 
+  /// Whether by this rank's clock another one is to be saved (checkpoint.every_minutes).
+  bool IsDue() const;
+
   /// Whether a save was begun and not finished. The same on all ranks.
   bool is_saving() const { return begun_step_.has_value(); }
   /// Whether this rank's part of it has not ended.
@@ -71,6 +75,8 @@ class CheckpointKeeper {
   /// How long a stop waits for the step that is next: in the first ones the copy is waited for, by
   /// this rank or by another.
   std::chrono::milliseconds StepTimeout() const;
+  /// Whether AwaitCopy() may have to wait in the step that is next or runs.
+  bool MayCopy() const;
   /// Before the state changes. Returns how long it has waited.
   std::chrono::steady_clock::duration AwaitCopy();
   /// Tells how the save has ended that was begun, which it has on all ranks. `is_wanted`: false if
@@ -133,6 +139,7 @@ class CheckpointKeeper {
   bool is_given_up_ = false;
   /// Of the save that was begun.
   std::optional<int64_t> begun_step_;
+  SaveInterval interval_;
   SavePace pace_;
   FaultNotice notice_;
   FaultNotice wait_notice_;

@@ -87,6 +87,16 @@ TEST(WorkerEnvironmentTest, ReadsEveryVariable) {
   EXPECT_TRUE(env.launcher_draws_progress);
 }
 
+TEST(WorkerEnvironmentTest, TheFirstLocaleThatIsSetSaysWhetherTheTerminalDrawsUtf8) {
+  const auto is_utf8 = [](const Variables& variables) {
+    return ParseWorkerEnvironment(variables).is_utf8;
+  };
+  EXPECT_FALSE(is_utf8({}));
+  EXPECT_TRUE(is_utf8({{"LANG", "C.UTF-8"}}));
+  EXPECT_TRUE(is_utf8({{"LC_ALL", ""}, {"LC_CTYPE", "de_DE.utf8"}, {"LANG", "C"}}));
+  EXPECT_FALSE(is_utf8({{"LC_ALL", "C"}, {"LANG", "C.UTF-8"}}));
+}
+
 TEST(WorkerEnvironmentTest, LocalValuesDefaultToASingleNode) {
   const WorkerEnvironment env = ParseWorkerEnvironment(TwoRanks());
   EXPECT_EQ(env.local_rank, 1);
