@@ -96,24 +96,32 @@ struct FSDP_API OptimizerStateDict {
 };
 
 class AdamW;
+class Muon;
+class SGD;
 
 /// An optimizer, for the length of a call; made where one is passed. Of one of these types:
-/// fsdp::AdamW; SGD, Adam, AdamW, RMSprop and Adagrad of torch::optim, and what is derived from
-/// them without a state of its own, over FSDPModule::parameters() of the same model. Another one is
-/// an error with its type.
+/// fsdp::AdamW, fsdp::SGD, fsdp::Muon; SGD, Adam, AdamW, RMSprop and Adagrad of torch::optim, and
+/// what is derived from them without a state of its own, over FSDPModule::parameters() of the same
+/// model. Another one is an error with its type.
 class FSDP_API OptimizerRef {
  public:
   /// Of libfsdp's own.
   // NOLINTNEXTLINE(google-explicit-constructor): a reference, as the functions below want it
   OptimizerRef(AdamW& optimizer) : ref_(&optimizer) {}
+  /// The same.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  OptimizerRef(SGD& optimizer) : ref_(&optimizer) {}
+  /// The same.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  OptimizerRef(Muon& optimizer) : ref_(&optimizer) {}
   /// Of torch::optim.
   // NOLINTNEXTLINE(google-explicit-constructor)
   OptimizerRef(torch::optim::Optimizer& optimizer) : ref_(&optimizer) {}
   /// For libfsdp's own parts.
-  const std::variant<AdamW*, torch::optim::Optimizer*>& get() const { return ref_; }
+  const std::variant<AdamW*, SGD*, Muon*, torch::optim::Optimizer*>& get() const { return ref_; }
 
  private:
-  std::variant<AdamW*, torch::optim::Optimizer*> ref_;
+  std::variant<AdamW*, SGD*, Muon*, torch::optim::Optimizer*> ref_;
 };
 
 /// The model's parameters and buffers. With full_state_dict all ranks call it, and it gathers the

@@ -51,6 +51,28 @@ void copy_pieces(const std::vector<at::Tensor>& to, const std::vector<at::Tensor
   }
 }
 
+at::Tensor copy_of_whole(const at::Tensor& flat, const plan::GroupLayout& layout, size_t index,
+                         at::IntArrayRef shape) {
+  if (!layout.copies_out()) {
+    const plan::ParamPlacement& place = layout.params[index];
+    return flat.narrow(0, place.offset, place.numel).view(shape).clone();
+  }
+  at::Tensor whole = at::empty(shape, flat.options());
+  copy_pieces(pieces_of(whole, layout.chunks[index]), pieces_in(flat, layout, index, shape));
+  return whole;
+}
+
+void copy_whole_to(const at::Tensor& flat, const plan::GroupLayout& layout, size_t index,
+                   const at::Tensor& whole) {
+  if (!layout.copies_out()) {
+    const plan::ParamPlacement& place = layout.params[index];
+    flat.narrow(0, place.offset, place.numel).view(whole.sizes()).copy_(whole);
+    return;
+  }
+  copy_pieces(pieces_in(flat, layout, index, whole.sizes()),
+              pieces_of(whole, layout.chunks[index]));
+}
+
 ChunkPadding padding_in(const at::Tensor& flat, const plan::GroupLayout& layout) {
   ChunkPadding padding;
   std::vector<int64_t> elements;

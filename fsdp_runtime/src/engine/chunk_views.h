@@ -24,6 +24,14 @@ std::vector<at::Tensor> pieces_in(const at::Tensor& flat, const plan::GroupLayou
 /// Copies `from` to `to`, piece by piece.
 void copy_pieces(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
 
+/// Of memory in which the shards of all ranks lie one behind the other, in chunks or not, [numel()]
+/// of the layout: parameter `index`, of shape `shape`, in memory of its own.
+at::Tensor copy_of_whole(const at::Tensor& flat, const plan::GroupLayout& layout, size_t index,
+                         at::IntArrayRef shape);
+/// The other way: copies `whole`, of the parameter's shape and any strides, to where it lies there.
+void copy_whole_to(const at::Tensor& flat, const plan::GroupLayout& layout, size_t index,
+                   const at::Tensor& whole);
+
 /// The padding of a layout in chunks: most of it is a few elements behind a chunk.
 struct ChunkPadding {
   at::Tensor elements;             // int64, [n]: where in [layout.numel()]; of that which is little

@@ -218,16 +218,7 @@ at::Tensor ParamGroup::all_gather_copy() const {
 
 at::Tensor ParamGroup::gathered_copy(size_t index) const {
   at::NoGradGuard no_grad;
-  const at::Tensor all = all_gather_copy();
-  const plan::GroupLayout& layout = store_.layout();
-  const std::vector<int64_t>& shape = store_.shape(index);
-  if (!layout.copies_out()) {
-    const plan::ParamPlacement& place = layout.params[index];
-    return all.narrow(0, place.offset, place.numel).view(shape).clone();
-  }
-  at::Tensor whole = at::empty(shape, all.options());
-  copy_pieces(pieces_of(whole, layout.chunks[index]), pieces_in(all, layout, index, shape));
-  return whole;
+  return copy_of_whole(all_gather_copy(), store_.layout(), index, store_.shape(index));
 }
 
 bool ParamGroup::is_trainable() const {

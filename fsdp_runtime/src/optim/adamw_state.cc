@@ -11,21 +11,6 @@
 #include "fsdp_runtime/src/engine/module_walk.h"
 
 namespace fsdp {
-namespace {
-
-// Of each parameter of the group.
-std::vector<ShardSegment> segments_of(const ParamGroup& group) {
-  std::vector<ShardSegment> segments(group.size());
-  int64_t end = group.store().layout().shard_numel;
-  for (size_t i = group.size(); i-- > 0;) {
-    const bool is_elsewhere = group.store().slice(i).numel() == 0;
-    segments[i] = {is_elsewhere ? end : group.store().slice(i).shard_offset, end};
-    end = segments[i].begin;
-  }
-  return segments;
-}
-
-}  // namespace
 
 at::Tensor zero_counter(c10::Device device) {
   // What LibTorch's fused kernel expects; the CPU counts exactly.
@@ -36,29 +21,13 @@ at::Tensor zero_counter(c10::Device device) {
 void AdamW::add_unit_group(const std::shared_ptr<ParamGroup>& group,
                            const std::vector<ParamRef>& params,
                            const std::vector<std::optional<size_t>>& group_of) {
-  std::vector<std::optional<size_t>> param_group(group->size());
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (params[i].group == group.get()) {
-      param_group[params[i].index] = group_of[i];
-    }
-  }
-  auto state = std::make_shared<UnitState>();
-  const std::vector<ShardSegment> segments = segments_of(*group);
-  int64_t numel = 0;
-  for (size_t i = 0; i < group->size(); ++i) {
-    if (param_group[i]) {
-      state->params.push_back({segments[i], numel, *param_group[i]});
-      state->indices.push_back(i);
-      numel += segments[i].end - segments[i].begin;
-    }
-  }
+  auto state = std::make_shared<UnitState>(UnitState{params_in(group, params, group_of), {}, {}});
   if (state->params.empty()) {
     return;
   }
-  state->group = group;
   const std::string content = "a moment of AdamW for " + group->store().fqn(0);
-  state->exp_avg = group->store().zeros_beside(numel, content);
-  state->exp_avg_sq = group->store().zeros_beside(numel, content);
+  state->exp_avg = group->store().zeros_beside(state->state_numel, content);
+  state->exp_avg_sq = group->store().zeros_beside(state->state_numel, content);
   state->first = counter_of_.size();
   counter_of_.resize(counter_of_.size() + state->params.size(), 0);
   units_.push_back(std::move(state));
@@ -144,9 +113,7 @@ std::vector<LocalShard> AdamW::slices_of(at::Tensor UnitState::*tensor) const {
   for (const ParamRef& param : params_below(*root_.state())) {
     if (const Place place = place_of(param); place.unit) {
       slices.push_back(part_of(param, at::Tensor()));
-      slices.back().local = (place.unit->*tensor)
-                                .narrow(0, place.unit->params[place.index].state_begin,
-                                        param.group->store().slice(param.index).numel());
+      slices.back().local = place.unit->part_of(place.unit->*tensor, place.index);
     }
   }
   return slices;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <fsdp/export.h>
+#include <fsdp/muon.h>
 #include <fsdp/optim.h>
+#include <fsdp/sgd.h>
 
 #include <cstddef>
 #include <optional>
@@ -10,8 +12,17 @@
 
 namespace fsdp {
 
+/// In which of the groups each of `fqns` is; none if no group names it. `fqns`: of all parameters
+/// there are, in their order. `groups`: the names of each. Errors: TORCH_CHECK that begins with the
+/// name of the `optimizer`; see AdamW::AdamW. Pure.
+FSDP_API std::vector<std::optional<size_t>> group_of_params(
+    const std::string& optimizer, const std::vector<std::vector<std::string>>& groups,
+    const std::vector<std::string>& fqns);
+
 /// Errors: TORCH_CHECK, with the param group's number, on an option out of its range.
 FSDP_API void check_options(size_t group, const AdamWOptions& options);
+FSDP_API void check_options(size_t group, const SGDOptions& options);
+FSDP_API void check_options(size_t group, const MuonOptions& options);
 
 struct ResolvedParamGroups {
   std::vector<AdamWOptions> options;            // by param group

@@ -77,6 +77,8 @@ class OptimizerAccess {
 /// `params`: those of the model, which must have all parameters of the optimizer. Errors:
 /// TORCH_CHECK on an optimizer that is not known, and on one of another model.
 std::unique_ptr<OptimizerAccess> access_to(AdamW& optimizer, const std::vector<ParamRef>& params);
+std::unique_ptr<OptimizerAccess> access_to(SGD& optimizer, const std::vector<ParamRef>& params);
+std::unique_ptr<OptimizerAccess> access_to(Muon& optimizer, const std::vector<ParamRef>& params);
 std::unique_ptr<OptimizerAccess> access_to(torch::optim::Optimizer& optimizer,
                                            const std::vector<ParamRef>& params);
 

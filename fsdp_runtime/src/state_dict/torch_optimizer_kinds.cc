@@ -190,7 +190,7 @@ const TorchOptimizerKind* kind_of(const torch::optim::Optimizer& optimizer) {
       adam_kind<torch::optim::AdamWOptions, AdamWParamState>("torch::optim::AdamW", true);
   static const auto kRmsprop = rmsprop_kind();
   static const auto kAdagrad = adagrad_kind();
-  if (dynamic_cast<const SGD*>(&optimizer) != nullptr) {
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) {
     return &kSgd;
   }
   if (dynamic_cast<const Adam*>(&optimizer) != nullptr) {

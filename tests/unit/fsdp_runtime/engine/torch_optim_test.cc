@@ -122,9 +122,10 @@ Optimizer in_groups(const NamedParameters& parameters) {
 
 std::vector<Course> courses() {
   using namespace torch::optim;  // NOLINT(google-build-using-namespace)
-  const MakeOptimizer momentum = with<SGD>(SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+  const MakeOptimizer momentum =
+      with<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
   const MakeOptimizer adam = with<Adam>(AdamOptions(1e-2));
-  return {{"sgd", with<SGD>(SGDOptions(0.1))},
+  return {{"sgd", with<torch::optim::SGD>(torch::optim::SGDOptions(0.1))},
           {"momentum", momentum},
           {"adam", adam},
           {"adamw", with<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2))},

@@ -1,7 +1,11 @@
 // State dicts of optimizers: training goes on from them as if it had not been interrupted.
 
+#include <fsdp/muon.h>
+#include <fsdp/sgd.h>
 #include <gmock/gmock.h>
 #include <torch/optim.h>
+
+#include <variant>
 
 #include "tests/unit/fsdp_runtime/state_dict/stateful_model.h"
 
@@ -10,12 +14,19 @@ namespace {
 
 /// An optimizer of either library.
 struct AnyOptimizer {
-  std::shared_ptr<AdamW> ours;
-  std::shared_ptr<torch::optim::Optimizer> theirs;
+  std::variant<std::shared_ptr<AdamW>, std::shared_ptr<fsdp::SGD>, std::shared_ptr<Muon>,
+               std::shared_ptr<torch::optim::Optimizer>>
+      any;
 
-  OptimizerRef ref() const { return ours ? OptimizerRef(*ours) : OptimizerRef(*theirs); }
-  void step() const { ours ? ours->step() : void(theirs->step()); }
-  void zero_grad() const { ours ? ours->zero_grad() : theirs->zero_grad(); }
+  OptimizerRef ref() const {
+    return std::visit([](const auto& one) { return OptimizerRef(*one); }, any);
+  }
+  void step() const {
+    std::visit([](const auto& one) { one->step(); }, any);
+  }
+  void zero_grad() const {
+    std::visit([](const auto& one) { one->zero_grad(); }, any);
+  }
 };
 
 struct OptimizerCase {
@@ -29,7 +40,8 @@ std::function<AnyOptimizer(const FSDPModule&, double)> torchs(Options options) {
   return [options](const FSDPModule& root, double lr) {
     Options with_lr = options;
     with_lr.set_lr(lr);
-    return AnyOptimizer{nullptr, std::make_shared<O>(root.parameters(), with_lr)};
+    return AnyOptimizer{
+        std::shared_ptr<torch::optim::Optimizer>(new O(root.parameters(), with_lr))};
   };
 }
 
@@ -40,8 +52,7 @@ AnyOptimizer ours_in_groups(const FSDPModule& root, double lr) {
     (shard.fqn.find("down") != std::string::npos ? wide : rest).params.push_back(shard.fqn);
   }
   return {std::make_shared<AdamW>(root, std::vector<AdamWParamGroup>{wide, rest},
-                                  AdamWOptions{.lr = lr}),
-          nullptr};
+                                  AdamWOptions{.lr = lr})};
 }
 
 AnyOptimizer in_two_groups(const FSDPModule& root, double lr) {
@@ -51,23 +62,30 @@ AnyOptimizer in_two_groups(const FSDPModule& root, double lr) {
   for (const auto& [name, tensor] : root.named_parameters()) {
     (name.find("down") != std::string::npos ? wide : rest).push_back(tensor);
   }
-  return {nullptr,
-          std::make_shared<torch::optim::AdamW>(std::vector<torch::optim::OptimizerParamGroup>{
-              {wide, std::make_unique<Options>(Options(lr).weight_decay(0.1))},
-              {rest, std::make_unique<Options>(Options(lr / 2).betas({0.8, 0.95}))}})};
+  return {std::shared_ptr<torch::optim::Optimizer>(
+      new torch::optim::AdamW(std::vector<torch::optim::OptimizerParamGroup>{
+          {wide, std::make_unique<Options>(Options(lr).weight_decay(0.1))},
+          {rest, std::make_unique<Options>(Options(lr / 2).betas({0.8, 0.95}))}}))};
 }
 
 std::vector<OptimizerCase> optimizer_cases() {
   using namespace torch::optim;  // NOLINT(google-build-using-namespace)
   return {{"ours",
            [](const FSDPModule& root, double lr) {
-             return AnyOptimizer{std::make_shared<fsdp::AdamW>(root, fsdp::AdamWOptions{.lr = lr}),
-                                 nullptr};
+             return AnyOptimizer{std::make_shared<fsdp::AdamW>(root, fsdp::AdamWOptions{.lr = lr})};
            },
            {"step", "exp_avg", "exp_avg_sq"}},
           {"ours_in_groups", ours_in_groups, {"step", "exp_avg", "exp_avg_sq"}},
-          {"sgd", torchs<SGD>(SGDOptions(0.1)), {}},
-          {"momentum", torchs<SGD>(SGDOptions(0.1).momentum(0.9)), {"momentum_buffer"}},
+          {"our_sgd",
+           [](const FSDPModule& root, double lr) {
+             return AnyOptimizer{std::make_shared<fsdp::SGD>(
+                 root, fsdp::SGDOptions{.lr = lr, .momentum = 0.9, .dampening = 0.5})};
+           },
+           {"momentum_buffer"}},
+          {"sgd", torchs<torch::optim::SGD>(torch::optim::SGDOptions(0.1)), {}},
+          {"momentum",
+           torchs<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
+           {"momentum_buffer"}},
           {"adam", torchs<Adam>(AdamOptions()), {"step", "exp_avg", "exp_avg_sq"}},
           {"adamw",
            torchs<torch::optim::AdamW>(torch::optim::AdamWOptions().amsgrad(true)),
@@ -247,6 +265,42 @@ void expect_states_refused(const OptimizerCase& optimizer,
     EXPECT_EQ(said.find("rank 1: ") != std::string::npos, rank.rank == 0) << said;
     expect_equal(get_model_state_dict(setup.root), model_before);
     expect_equal(get_optimizer_state_dict(setup.root, made.ref()), states_before);
+  });
+}
+
+TEST(MuonStateTest, OptionsAndMomentaGoToAnotherNumberOfRanks) {
+  const auto make = [](const FSDPModule& root, double lr) {
+    MuonParamGroup group{{}, {.lr = lr, .adjust_lr_fn = MuonRate::kMatchRmsAdamW}};
+    for (const LocalShard& shard : root.sharded_parameters()) {
+      if (shard.fqn.ends_with("up") || shard.fqn.ends_with("down")) {
+        group.params.push_back(shard.fqn);
+      }
+    }
+    return std::make_shared<Muon>(root, std::vector<MuonParamGroup>{group});
+  };
+  OptimizerStateDict states;
+  run_ranks(2, [&](Rank& rank) {
+    const Stateful setup = make_stateful(rank);
+    set_model_state_dict(setup.root, whole_dict());
+    const std::shared_ptr<Muon> muon = make(setup.root, 1e-2);
+    loss(setup, 0, rank.rank).backward();
+    muon->step();
+    OptimizerStateDict whole = get_optimizer_state_dict(setup.root, *muon, kWholeOnRank0);
+    if (rank.rank == 0) {
+      states = std::move(whole);
+    }
+  });
+  const OptimizerParamGroup& group = states.param_groups.at(0);
+  EXPECT_EQ(std::get<std::string>(group.options.at("adjust_lr_fn")), "match_rms_adamw");
+  EXPECT_EQ(std::get<int64_t>(group.options.at("ns_steps")), 5);
+  EXPECT_EQ(std::get<std::vector<double>>(group.options.at("ns_coefficients")).size(), 3u);
+  EXPECT_EQ(keys_of(states.state["toy.block1.down"]), std::vector<std::string>{"momentum_buffer"});
+  run_ranks(3, [&](Rank& rank) {
+    const Stateful setup = make_stateful(rank);
+    const std::shared_ptr<Muon> muon = make(setup.root, 0.5);
+    set_optimizer_state_dict(setup.root, *muon, states, kWhole);
+    EXPECT_EQ(muon->options().lr, 1e-2);
+    expect_equal(get_optimizer_state_dict(setup.root, *muon, kWhole), states);
   });
 }
 
