@@ -179,6 +179,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", type=Path, default=BIN)
     options, rest = parser.parse_known_args()
-    BIN = options.bin
+    BIN = options.bin.resolve()
     torch.set_num_threads(1)
     unittest.main(argv=[sys.argv[0], *rest])

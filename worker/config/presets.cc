@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kTinyCpu = R"({
   "data": {"seq_len": 128},
   "train": {"steps": 300, "micro_batch_size": 8},
-  "optimizer": {"lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.1, "no_decay": ["*norm*", "*.bias"]},
+  "optimizer": {"lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.1},
   "schedule": {"kind": "cosine", "warmup_steps": 20, "min_lr_ratio": 0.1},
   "metrics": {"every_steps": 10}
 })";
@@ -19,7 +19,7 @@ constexpr std::string_view kTinyCpu = R"({
 constexpr std::string_view kPretrain = R"({
   "data": {"seq_len": 2048},
   "train": {"steps": 50000, "micro_batch_size": 8, "max_grad_norm": 1.0, "activation_checkpointing": true},
-  "optimizer": {"lr": 0.0003, "betas": [0.9, 0.95], "weight_decay": 0.1, "no_decay": ["*norm*", "*.bias"]},
+  "optimizer": {"lr": 0.0003, "betas": [0.9, 0.95], "weight_decay": 0.1},
   "schedule": {"kind": "cosine", "warmup_steps": 2000, "min_lr_ratio": 0.1},
   "precision": {"param": "bfloat16", "reduce": "float32", "output": "float32"},
   "checkpoint": {"every_minutes": 15, "keep": 3},
