@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -118,7 +119,10 @@ void RenameOutput(const std::string& from, const std::string& to, Existing exist
 }
 
 OutputFile::OutputFile(std::string path, int64_t byte_count, Existing existing)
-    : path_(std::move(path)), byte_count_(byte_count), existing_(existing) {
+    : path_(std::move(path)),
+      byte_count_(byte_count == kUnknownSize ? 0 : byte_count),
+      grows_(byte_count == kUnknownSize),
+      existing_(existing) {
   if (existing_ == Existing::kRefuse && IsThere(path_)) {
     RefuseExisting(path_);
   }
@@ -145,6 +149,9 @@ OutputFile::~OutputFile() {
 
 void OutputFile::Write(int64_t offset, const void* data, int64_t byte_count) {
   begun_.CheckGoesOn(path_);
+  if (grows_ && offset >= 0 && byte_count >= 0 && offset <= INT64_MAX - byte_count) {
+    byte_count_ = std::max(byte_count_, offset + byte_count);
+  }
   if (offset < 0 || byte_count < 0 || byte_count > byte_count_ - offset) {
     throw Error("cannot write " + std::to_string(byte_count) + " bytes at byte " +
                 std::to_string(offset) + " of " + path_ + ", which is to have " +
@@ -157,7 +164,7 @@ void OutputFile::Write(int64_t offset, const void* data, int64_t byte_count) {
       continue;
     }
     if (written <= 0) {
-      FailOutput("write", path_, written < 0 ? errno : ENOSPC, byte_count_);
+      FailOutput("write", path_, written < 0 ? errno : ENOSPC, grows_ ? 0 : byte_count_);
     }
     next += written;
     offset += written;
@@ -172,7 +179,7 @@ void OutputFile::Write(int64_t offset, std::string_view bytes) {
 void OutputFile::Publish() {
   begun_.CheckGoesOn(path_);
   if (ftruncate(fd_, byte_count_) != 0 || fsync(fd_) != 0) {
-    FailOutput("write", path_, errno, byte_count_);
+    FailOutput("write", path_, errno, grows_ ? 0 : byte_count_);
   }
   RenameOutput(temporary_, path_, existing_);
   close(fd_);

@@ -11,13 +11,17 @@ namespace fsdprun {
 /// What becomes of a file or folder that already has the name of an output.
 enum class Existing { kRefuse, kReplace };
 
-/// A file of known size that is written at any place, in any order. It lies beside `path` under a
-/// temporary name until Publish(), and is removed if that is not reached. Thread: one. Errors:
-/// fsdp::archive::Error that names path and cause, for a full disk also the bytes needed and free;
-/// after StopOutputs() all that is done here.
+/// The size of an output that is not known before it is whole.
+inline constexpr int64_t kUnknownSize = -1;
+
+/// A file that is written at any place, in any order; its size is known before, or is where the last
+/// byte written is. It lies beside `path` under a temporary name until Publish(), and is removed if
+/// that is not reached. Thread: one. Errors: fsdp::archive::Error that names path and cause, for a
+/// full disk also the bytes needed (if known) and free; after StopOutputs() all that is done here.
 class OutputFile {
  public:
-  /// Reserves the space. Errors: also if `path` is there and may not be replaced.
+  /// Reserves the space, unless `byte_count` is kUnknownSize. Errors: also if `path` is there and
+  /// may not be replaced.
   OutputFile(std::string path, int64_t byte_count, Existing existing);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -34,6 +38,7 @@ class OutputFile {
   std::string path_;
   std::string temporary_;
   int64_t byte_count_ = 0;
+  bool grows_ = false;
   Existing existing_;
   int fd_ = -1;
 };

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 7> kInfoKeys = {
     "format", "dtype", "tokens", "vocab_size", "document_end", "tokenizer", "sources"};
 
 /// A value of the document and where it stands, for error messages.
-struct Field {
+struct InfoField {
   const Json& value;
   std::string name;
 
@@ -41,7 +41,7 @@ struct Field {
   }
 };
 
-Field FieldOf(const Json& object, std::string_view key, const std::string& prefix) {
+InfoField InfoFieldOf(const Json& object, std::string_view key, const std::string& prefix) {
   const auto found = object.find(std::string(key));
   if (found == object.end()) {
     throw ConfigError(prefix + std::string(key) + " is missing");
@@ -59,14 +59,14 @@ void RefuseUnknownKeys(const Json& object, const std::array<std::string_view, kC
   }
 }
 
-TokenizerIdentity ParseTokenizer(const Field& field) {
+TokenizerIdentity ParseTokenizer(const InfoField& field) {
   if (!field.value.is_object()) {
     field.Refuse("an object with kind and digest");
   }
   const std::string prefix = field.name + ".";
   RefuseUnknownKeys(field.value, std::array<std::string_view, 2>{"kind", "digest"}, prefix);
-  const Field kind = FieldOf(field.value, "kind", prefix);
-  const Field digest = FieldOf(field.value, "digest", prefix);
+  const InfoField kind = InfoFieldOf(field.value, "kind", prefix);
+  const InfoField digest = InfoFieldOf(field.value, "digest", prefix);
   const std::string kinds = R"("bytes", "tokenizer.json" or "sentencepiece")";
   TokenizerIdentity tokenizer{kind.Text(kinds), digest.Text("16 hexadecimal digits")};
   if (tokenizer.kind != "bytes" && tokenizer.kind != "tokenizer.json" &&
@@ -80,13 +80,13 @@ TokenizerIdentity ParseTokenizer(const Field& field) {
   return tokenizer;
 }
 
-std::vector<std::string> ParseSources(const Field& field) {
+std::vector<std::string> ParseSources(const InfoField& field) {
   if (!field.value.is_array()) {
     field.Refuse("a list of paths");
   }
   std::vector<std::string> sources;
   for (const Json& source : field.value) {
-    sources.push_back(Field{source, field.name}.Text("a list of paths"));
+    sources.push_back(InfoField{source, field.name}.Text("a list of paths"));
   }
   return sources;
 }
@@ -100,25 +100,25 @@ TokenFileInfo ParseTokenFileInfo(const Json& document, const std::string& source
   if (!document.is_object()) {
     throw ConfigError(prefix + "expected a JSON object, the description of a token file");
   }
-  const Field format = FieldOf(document, "format", prefix);
+  const InfoField format = InfoFieldOf(document, "format", prefix);
   if (format.Text("\"fsdprun-tokens-1\"") != kTokensFormat) {
     format.Refuse("\"fsdprun-tokens-1\"; a newer fsdp-train may have written it");
   }
   RefuseUnknownKeys(document, kInfoKeys, prefix);
   TokenFileInfo info;
-  const Field dtype = FieldOf(document, "dtype", prefix);
+  const InfoField dtype = InfoFieldOf(document, "dtype", prefix);
   const std::string dtypes = "a type of integers such as \"uint16\" or \"uint32\"";
   if (!FindTokenDtype(dtype.Text(dtypes), info.dtype)) {
     dtype.Refuse(dtypes);
   }
-  info.tokens = FieldOf(document, "tokens", prefix).Integer(0, INT64_MAX);
-  info.vocab_size = FieldOf(document, "vocab_size", prefix).Integer(1, kMaxVocabulary);
-  const Field end = FieldOf(document, "document_end", prefix);
+  info.tokens = InfoFieldOf(document, "tokens", prefix).Integer(0, INT64_MAX);
+  info.vocab_size = InfoFieldOf(document, "vocab_size", prefix).Integer(1, kMaxVocabulary);
+  const InfoField end = InfoFieldOf(document, "document_end", prefix);
   if (!end.value.is_null()) {
     info.document_end = end.Integer(0, info.vocab_size - 1);
   }
-  info.tokenizer = ParseTokenizer(FieldOf(document, "tokenizer", prefix));
-  info.sources = ParseSources(FieldOf(document, "sources", prefix));
+  info.tokenizer = ParseTokenizer(InfoFieldOf(document, "tokenizer", prefix));
+  info.sources = ParseSources(InfoFieldOf(document, "sources", prefix));
   return info;
 }
 

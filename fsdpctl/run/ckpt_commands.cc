@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/descriptor_limit.h"
+#include "formats/files/interruption.h"
 #include "fsdpctl/ckpt/ckpt_options.h"
 #include "fsdpctl/ckpt/convert.h"
 #include "fsdpctl/ckpt/diff.h"
 #include "fsdpctl/ckpt/export.h"
 #include "fsdpctl/ckpt/inspect.h"
-#include "fsdpctl/ckpt/interruption.h"
 #include "fsdpctl/ckpt/list.h"
 #include "fsdpctl/ckpt/report.h"
 #include "fsdpctl/ckpt/verify.h"
@@ -36,7 +36,7 @@ int Print(CliProgram program, const CkptOptions& options,
           const std::function<Report(const CkptOptions&)>& make) {
   // A data file stays open for each rank that wrote one.
   RaiseDescriptorLimit();
-  const ckpt::Interruption interruption;
+  const Interruption interruption;
   try {
     const Report report = make(options);
     // A name of a foreign file need not be UTF-8.
@@ -46,7 +46,7 @@ int Print(CliProgram program, const CkptOptions& options,
     return report.is_good ? 0 : kValueError;
   } catch (const std::exception& error) {
     const int code = Fail(ProgramName(program), absl::OutOfRangeError(error.what()));
-    ckpt::Interruption::EndIfInterrupted();
+    Interruption::EndIfInterrupted();
     return program == CliProgram::kCkptDiff ? kTrouble : code;
   }
 }

@@ -3,7 +3,7 @@
 #include <array>
 #include <csignal>
 
-namespace fsdprun::ckpt {
+namespace fsdprun {
 
 /// While it exists, the first SIGINT, SIGTERM or SIGHUP makes the outputs that are begun fail, so
 /// that they are removed. One that comes where nothing is begun, and a second one, ends the
@@ -15,6 +15,8 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
+  /// Whether such a signal has come.
+  static bool HasCome();
   /// Ends the program by the signal that has come, as if nothing had caught it; returns if none
   /// has.
   static void EndIfInterrupted();
@@ -24,4 +26,4 @@ class Interruption {
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 
-}  // namespace fsdprun::ckpt
+}  // namespace fsdprun

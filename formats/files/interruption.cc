@@ -1,8 +1,8 @@
-#include "fsdpctl/ckpt/interruption.h"
+#include "formats/files/interruption.h"
 
 #include "formats/files/output_stop.h"
 
-namespace fsdprun::ckpt {
+namespace fsdprun {
 namespace {
 
 volatile std::sig_atomic_t interrupting_signal = 0;
@@ -35,10 +35,12 @@ Interruption::~Interruption() {
   }
 }
 
+bool Interruption::HasCome() { return interrupting_signal != 0; }
+
 void Interruption::EndIfInterrupted() {
   if (interrupting_signal != 0) {
     raise(interrupting_signal);
   }
 }
 
-}  // namespace fsdprun::ckpt
+}  // namespace fsdprun
