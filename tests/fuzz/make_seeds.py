@@ -168,6 +168,37 @@ def documents() -> None:
     write("json", "escapes", '{"\\u0000\\ud83d\\ude00":"\\\\\\"\\/\\b\\f\\n\\r\\t"}')
 
 
+def tokenizers() -> None:
+    letters = "ehlo wĠĊ!1é"
+    vocab = {token: number for number, token in enumerate([*letters.replace(" ", ""), "he", "ll", "hell", "hello", "Ġw", "Ã", "©"])}
+    end = {"id": len(vocab), "content": "<end>", "single_word": False, "lstrip": False, "rstrip": True, "normalized": False, "special": True}
+    word = {**end, "id": len(vocab) + 1, "content": "hé", "single_word": True, "rstrip": False, "normalized": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+    def split(pattern: str, behavior: str = "Isolated", invert: bool = False) -> dict:
+        return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
+
+    def file(**parts: object) -> bytes:
+        model = {"type": "BPE", "vocab": vocab, "merges": ["h e", "l l", ["he", "ll"], "hell o", "Ġ w"], "ignore_merges": True}
+        whole = {"version": "1.0", "added_tokens": [end, word], "pre_tokenizer": byte_level | {"use_regex": True}, "model": model}
+        return json.dumps(whole | parts, ensure_ascii=False, separators=(",", ":")).encode()
+
+    text = "\0hello  hello wé hé<end>  \nhell1!e\u0301".encode()
+    write("tokenizer_json", "gpt2", file(decoder={"type": "ByteLevel"}) + text)
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<end>"}}, {"Sequence": {"id": "A"}}],
+                "special_tokens": {"<end>": {"ids": [end["id"]]}}}
+    steps = [split(r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), byte_level]
+    write("tokenizer_json", "llama3", file(normalizer={"type": "NFC"}, pre_tokenizer={"type": "Sequence", "pretokenizers": steps},
+                                           post_processor={"type": "Sequence", "processors": [byte_level, template]}) + text)
+    steps = [{"type": "Digits", "individual_digits": True}, split("l+", "MergedWithPrevious"), split("[e-h]", "Contiguous", True),
+             {"type": "Split", "pattern": {"String": "."}, "behavior": "Removed", "invert": False}, byte_level]
+    write("tokenizer_json", "steps", file(pre_tokenizer={"type": "Sequence", "pretokenizers": steps}) + text)
+    write("tokenizer_json", "pattern", rb"pattern:(?<=a)b|(?<!a)c|(?>d+)e{2,3}?|[^\x41-\u0044\]]++|(?i:x's)|." + text)
+    info = {"format": "fsdprun-tokens-1", "dtype": "uint16", "tokens": 10, "vocab_size": 300, "document_end": None,
+            "tokenizer": {"kind": "bytes", "digest": "0" * 16}, "sources": ["a.txt"]}
+    write("tokenizer_json", "info", "info:" + json.dumps(info))
+
+
 def text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
 
@@ -299,6 +330,6 @@ def token_files() -> None:
 
 if __name__ == "__main__":
     for make in (pickles, metadata, archives, state_dicts, safetensors, checkpoint_texts, accelerate_configs,
-                 documents, store, keeper, messages, command_lines, monitoring,
+                 documents, tokenizers, store, keeper, messages, command_lines, monitoring,
                  token_files):
         make()

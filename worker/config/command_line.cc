@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "worker/config/config_schema.h"
+#include "worker/config/tokenize_options.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -103,6 +104,9 @@ Commands::Commands() {
   AddTrainOptions(root_);
   AddTrainOptions(AddCommand(Command::kTrain, "train", "train; the same as without a subcommand"));
   AddSample();
+  AddTokenizeOptions(
+      AddCommand(Command::kTokenize, "tokenize", "make files of ids from files of text"),
+      line_.tokenize, expectations_);
   AddConfig();
 }
 

@@ -5,6 +5,7 @@
 
 #include "formats/json/strict_json.h"
 #include "worker/config/sampling_request.h"
+#include "worker/config/tokenize_request.h"
 
 namespace fsdprun::worker {
 
@@ -14,6 +15,7 @@ enum class Command {
   kPrintDefaultConfig,
   kListPresets,
   kSample,
+  kTokenize,
   kHelp,
   kVersion
 };
@@ -28,6 +30,7 @@ struct CommandLine {
   std::vector<std::string> overrides;
 
   SampleRequest sample;
+  TokenizeRequest tokenize;
   /// Of Command::kHelp: what is to be printed.
   std::string help;
 };

@@ -1,0 +1,167 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "formats/json/strict_json.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/worker/tokenize/compressed.h"
+#include "worker/tokenize/document_reader.h"
+#include "worker/tokenize/encode_documents.h"
+#include "worker/tokenize/ordered_workers.h"
+
+namespace fsdprun::worker {
+namespace {
+
+using checkpoint::MemoryDirectory;
+using checkpoint::MessageOf;
+using checkpoint::TemporaryDirectory;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// "source:line=text" of all documents.
+std::vector<std::string> DocumentsOf(const std::vector<std::string>& paths, InputFormat format) {
+  DocumentReader reader(paths, format);
+  std::vector<std::string> all;
+  RawDocuments documents;
+  while (reader.Next(documents)) {
+    int64_t line = documents.first_line;
+    for (const std::string& text : documents.texts) {
+      const std::string name = documents.source.substr(documents.source.rfind('/') + 1);
+      all.push_back(name + ":" + std::to_string(line++) + "=" + text);
+    }
+  }
+  EXPECT_EQ(reader.bytes_read(), reader.total_bytes());
+  return all;
+}
+
+TEST(DocumentReaderTest, NamesSayWhatIsInAFile) {
+  EXPECT_EQ(FormatOfName("a.jsonl"), InputFormat::kJsonl);
+  EXPECT_EQ(FormatOfName("a.ndjson.gz"), InputFormat::kJsonl);
+  EXPECT_EQ(FormatOfName("a.jsonl.zst"), InputFormat::kJsonl);
+  EXPECT_EQ(FormatOfName("a.json"), InputFormat::kText);
+  EXPECT_EQ(FormatOfName("a.txt.gz"), InputFormat::kText);
+  EXPECT_EQ(FormatOfName("jsonl"), InputFormat::kText);
+}
+
+TEST(DocumentReaderTest, FilesAndLinesComeInOrder) {
+  const TemporaryDirectory folder(MemoryDirectory());
+  std::ofstream(folder / "a.txt") << "one\ntwo\n";
+  std::ofstream(folder / "b.jsonl") << "{1}\r\n\n{2}";
+  std::ofstream(folder / "c.txt.gz", std::ios::binary) << Gzipped("three");
+  std::ofstream(folder / "d.txt");
+  const std::vector<std::string> paths = {folder / "a.txt", folder / "b.jsonl", folder / "c.txt.gz",
+                                          folder / "d.txt"};
+  EXPECT_THAT(DocumentsOf(paths, InputFormat::kByName),
+              ElementsAre("a.txt:1=one\ntwo\n", "b.jsonl:1={1}", "b.jsonl:2=", "b.jsonl:3={2}",
+                          "c.txt.gz:1=three", "d.txt:1="));
+  EXPECT_THAT(DocumentsOf(paths, InputFormat::kLines),
+              ElementsAre("a.txt:1=one", "a.txt:2=two", "b.jsonl:1={1}",
+                          "b.jsonl:2=", "b.jsonl:3={2}", "c.txt.gz:1=three"));
+}
+
+TEST(DocumentReaderTest, LinesThatAreLongerThanAReadAreWhole) {
+  const TemporaryDirectory folder(MemoryDirectory());
+  const std::string long_line(3'000'000, 'x');
+  std::ofstream(folder / "a.txt") << "first\n" << long_line << "\nlast\n";
+  EXPECT_THAT(DocumentsOf({folder / "a.txt"}, InputFormat::kLines),
+              ElementsAre("a.txt:1=first", "a.txt:2=" + long_line, "a.txt:3=last"));
+}
+
+RawDocuments Lines(InputFormat format, std::vector<std::string> texts) {
+  RawDocuments documents;
+  documents.source = "in.jsonl";
+  documents.format = format;
+  documents.first_line = 7;
+  documents.texts = std::move(texts);
+  return documents;
+}
+
+TEST(EncodeDocumentsTest, ALineThatHasNoTextIsNamed) {
+  const auto bytes = MakeByteTokenizer();
+  const auto refusal = [&](const std::string& line) {
+    return MessageOf<ConfigError>([&] {
+      EncodeDocuments(Lines(InputFormat::kJsonl, {"{\"text\": \"a\"}", line}), *bytes, {});
+    });
+  };
+  EXPECT_THAT(refusal("{"), HasSubstr("in.jsonl:8:1:2: not valid JSON"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("in.jsonl:8: [1]: expected a JSON object"));
+  EXPECT_THAT(refusal("{\"body\": \"a\"}"),
+              HasSubstr("in.jsonl:8: the key \"text\" is missing; name the one"));
+  EXPECT_THAT(refusal("{\"text\": 5}"), HasSubstr("in.jsonl:8: text = 5: expected a text"));
+  EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("in.jsonl:8:"));
+}
+
+TEST(EncodeDocumentsTest, DocumentsEndWhereTheyShould) {
+  const auto bytes = MakeByteTokenizer();
+  EncodeOptions options;
+  options.document_end = 0;
+  options.text_key = "body";
+  const EncodedDocuments encoded = EncodeDocuments(
+      Lines(InputFormat::kJsonl, {R"({"body": "ab"})", " ", R"({"body": ""})", R"({"body": "c"})"}),
+      *bytes, options);
+  EXPECT_THAT(encoded.ids, ElementsAre('a', 'b', 0, 'c', 0));
+  EXPECT_THAT(encoded.ends, ElementsAre(3, 5));
+  EXPECT_EQ(encoded.empty_documents, 1);
+  options.document_end.reset();
+  const EncodedDocuments lines =
+      EncodeDocuments(Lines(InputFormat::kLines, {"ab", "", "c"}), *bytes, options);
+  EXPECT_THAT(lines.ids, ElementsAre('a', 'b', 'c'));
+  EXPECT_EQ(lines.empty_documents, 0);
+}
+
+TEST(EncodeDocumentsTest, InvalidUtf8IsReplacedWhereThatIsAsked) {
+  const auto bytes = MakeByteTokenizer();
+  EncodeOptions options;
+  options.replaces_invalid_utf8 = true;
+  for (const InputFormat format : {InputFormat::kText, InputFormat::kJsonl}) {
+    const std::string line = format == InputFormat::kText ? "a\xff" : "{\"text\": \"a\xff\"}";
+    EXPECT_THAT(EncodeDocuments(Lines(format, {line}), *bytes, options).ids,
+                ElementsAre('a', 0xef, 0xbf, 0xbd));
+  }
+}
+
+TEST(OrderedWorkersTest, ResultsComeInTheOrderOfTheInputs) {
+  OrderedWorkers<int, int> workers(4, [](int& input) {
+    // The first takes longest.
+    int sum = 0;
+    for (int i = 0; i < (100 - input) * 1000; ++i) {
+      sum = (sum + i) % 7919;
+    }
+    return input * input + (sum < 0 ? 1 : 0);
+  });
+  for (int i = 0; i < 100; ++i) {
+    workers.Submit(i);
+  }
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(workers.Take(), i * i);
+  }
+  EXPECT_EQ(workers.pending(), 0U);
+}
+
+TEST(OrderedWorkersTest, AFailureComesWithItsInputAndTheRestIsDropped) {
+  std::atomic<int> done = 0;
+  {
+    OrderedWorkers<int, int> workers(2, [&](int& input) {
+      ++done;
+      if (input == 1) {
+        throw std::runtime_error("one");
+      }
+      return input;
+    });
+    for (int i = 0; i < 3; ++i) {
+      workers.Submit(i);
+    }
+    EXPECT_EQ(workers.Take(), 0);
+    EXPECT_EQ(MessageOf<std::runtime_error>([&] { workers.Take(); }), "one");
+    EXPECT_EQ(workers.Take(), 2);
+    EXPECT_EQ(done, 3);
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

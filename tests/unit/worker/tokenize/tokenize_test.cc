@@ -1,0 +1,224 @@
+#include "worker/tokenize/tokenize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "formats/tokens/llmc_header.h"
+#include "formats/tokens/token_file_info.h"
+#include "fsdp_runtime/archive/error.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/formats/files/folder_content.h"
+#include "tests/unit/worker/tokenizers/small_tokenizer.h"
+#include "worker/tokenize/token_output.h"
+
+namespace fsdprun::worker {
+namespace {
+
+using checkpoint::MemoryDirectory;
+using checkpoint::MessageOf;
+using checkpoint::TemporaryDirectory;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class TokenizeTest : public testing::Test {
+ protected:
+  TokenizeTest() {
+    std::ofstream(folder_ / "t.json") << SmallTokenizer().dump();
+    std::ofstream(folder_ / "in.txt") << "hello wo";
+    std::ofstream(folder_ / "in.jsonl") << "{\"text\": \"hell\"}\n{\"text\": \"\\u0000\"}\n";
+    std::filesystem::create_directory(folder_ / "out");
+    request_.tokenizer = folder_ / "t.json";
+    request_.output = folder_ / "out/a";
+    request_.threads = 2;
+    request_.inputs = {folder_ / "in.txt", folder_ / "in.jsonl"};
+  }
+
+  TokenizeResult Run() {
+    TokenizeProgress progress(stderr);
+    return Tokenize(request_, progress);
+  }
+  template <class Error = ConfigError>
+  std::string Refusal() {
+    std::string message = MessageOf<Error>([&] { Run(); });
+    EXPECT_THAT(NamesOf(folder_ / "out"), IsEmpty());
+    return message;
+  }
+  std::vector<uint16_t> Ids16(const std::string& name, size_t header_bytes) const {
+    const std::string content = Content(folder_ / name);
+    std::vector<uint16_t> ids((content.size() - header_bytes) / 2);
+    std::memcpy(ids.data(), content.data() + header_bytes, 2 * ids.size());
+    return ids;
+  }
+
+  TemporaryDirectory folder_{MemoryDirectory()};
+  TokenizeRequest request_;
+};
+
+TEST_F(TokenizeTest, WrongArgumentsAreNamed) {
+  const TokenizeRequest good = request_;
+  const auto refusal = [&](auto change) {
+    request_ = good;
+    change(request_);
+    return Refusal();
+  };
+  using Request = TokenizeRequest;
+  EXPECT_THAT(refusal([](Request& r) { r.inputs.clear(); }), HasSubstr("no input"));
+  EXPECT_THAT(refusal([](Request& r) { r.output = ""; }), HasSubstr("--output"));
+  EXPECT_THAT(refusal([](Request& r) { r.output += "/"; }), HasSubstr("--output"));
+  EXPECT_THAT(refusal([](Request& r) { r.format = "npy"; }),
+              HasSubstr("--format npy: expected one of llmc, megatron, raw"));
+  EXPECT_THAT(refusal([](Request& r) { r.input_format = "csv"; }),
+              HasSubstr("--input-format csv: expected one of auto, text, lines, jsonl"));
+  EXPECT_THAT(refusal([](Request& r) { r.threads = -1; }), HasSubstr("--threads -1"));
+  EXPECT_THAT(refusal([](Request& r) { r.shard_tokens = -1; }), HasSubstr("--shard-tokens -1"));
+  EXPECT_THAT(refusal([](Request& r) {
+                r.shard_tokens = 5;
+                r.format = "megatron";
+              }),
+              HasSubstr("--shard-tokens: not with --format megatron"));
+  EXPECT_THAT(refusal([](Request& r) { r.document_end = "<none>"; }),
+              HasSubstr("--document-end <none>: expected a token of"));
+  EXPECT_THAT(refusal([](Request& r) {
+                r.tokenizer = "bytes";
+                r.appends_document_end = true;
+              }),
+              HasSubstr("--append-document-end: bytes has no token"));
+  EXPECT_THAT(refusal([](Request& r) { r.tokenizer = "none.json"; }), HasSubstr("none.json"));
+}
+
+TEST_F(TokenizeTest, ABadInputLeavesNothing) {
+  std::ofstream(folder_ / "bad.jsonl") << "{\"text\": \"a\"}\n{\"text\": 1}\n{";
+  request_.inputs.push_back(folder_ / "bad.jsonl");
+  EXPECT_THAT(Refusal(), HasSubstr(folder_ / "bad.jsonl:2: text = 1: expected a text"));
+  std::ofstream(folder_ / "bad.txt") << "abc\xff";
+  request_.inputs = {folder_ / "bad.txt"};
+  EXPECT_THAT(Refusal(), HasSubstr("cannot tokenize " + folder_ / "bad.txt: byte 3 is not UTF-8"));
+  std::ofstream(folder_ / "empty.txt");
+  request_.inputs = {folder_ / "empty.txt"};
+  EXPECT_THAT(Refusal(), HasSubstr("there is no text in it; nothing was written"));
+  request_.inputs = {folder_ / "none.txt"};
+  EXPECT_THAT(Refusal(), HasSubstr("No such file"));
+}
+
+TEST_F(TokenizeTest, WhatIsThereIsKeptUnlessForced) {
+  std::ofstream(folder_ / "out/a.bin") << "old";
+  EXPECT_THAT(MessageOf<fsdp::archive::Error>([&] { Run(); }), HasSubstr("--force"));
+  EXPECT_EQ(Content(folder_ / "out/a.bin"), "old");
+  EXPECT_THAT(NamesOf(folder_ / "out"), ElementsAre("a.bin"));
+  request_.is_forced = true;
+  Run();
+  EXPECT_THAT(NamesOf(folder_ / "out"), ElementsAre("a.bin", "a.bin.json"));
+}
+
+TEST_F(TokenizeTest, ADescriptionThatIsThereKeepsAllFromBeingWritten) {
+  std::ofstream(folder_ / "out/a.bin.json") << "old";
+  EXPECT_THAT(MessageOf<fsdp::archive::Error>([&] { Run(); }), HasSubstr("a.bin.json"));
+  EXPECT_THAT(NamesOf(folder_ / "out"), ElementsAre("a.bin.json"));
+}
+
+TEST_F(TokenizeTest, AFullDiskLeavesNothing) {
+  // A file of more than that cannot be written, as on a disk without room.
+  std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::ofstream(folder_ / "large.txt") << std::string(4'000'000, 'x');
+  request_.inputs = {folder_ / "large.txt"};
+  struct rlimit small = before;
+  small.rlim_cur = 3'000'000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THAT(Refusal<fsdp::archive::Error>(),
+              AllOf(HasSubstr(folder_ / "out/a.bin"), HasSubstr("File too large")));
+  setrlimit(RLIMIT_FSIZE, &before);
+}
+
+TEST_F(TokenizeTest, FilesOfLlmcHaveHeaderIdsAndDescription) {
+  const TokenizeResult result = Run();
+  EXPECT_THAT(result.files, ElementsAre(folder_ / "out/a.bin"));
+  EXPECT_EQ(result.documents, 3);
+  EXPECT_EQ(result.state.tokens, 8);
+  EXPECT_EQ(result.state.bytes_read, result.state.total_bytes);
+  const std::string content = Content(folder_ / "out/a.bin");
+  const LlmcHeader header =
+      ParseLlmcHeader(content.substr(0, static_cast<size_t>(kLlmcHeaderBytes)),
+                      static_cast<int64_t>(content.size()), "a.bin");
+  EXPECT_EQ(header.tokens, 8);
+  EXPECT_EQ(header.dtype, TokenDtype::kUint16);
+  EXPECT_THAT(Ids16("out/a.bin", static_cast<size_t>(kLlmcHeaderBytes)),
+              ElementsAre(259, 260, 'o', 261, 258, 261, 0, 261));
+  const TokenFileInfo info = ReadTokenFileInfo(folder_ / "out/a.bin.json");
+  EXPECT_EQ(info.tokens, 8);
+  EXPECT_EQ(info.vocab_size, 262);
+  EXPECT_EQ(info.document_end, 261);
+  EXPECT_EQ(info.tokenizer.kind, "tokenizer.json");
+  EXPECT_EQ(info.sources, request_.inputs);
+}
+
+TEST_F(TokenizeTest, ShardsAreAsLongAsTheyMay) {
+  request_.format = "raw";
+  request_.shard_tokens = 3;
+  request_.appends_document_end = false;
+  EXPECT_THAT(Run().files, ElementsAre(folder_ / "out/a_000001.bin", folder_ / "out/a_000002.bin"));
+  EXPECT_THAT(Ids16("out/a_000001.bin", 0), ElementsAre(259, 260, 'o'));
+  EXPECT_THAT(Ids16("out/a_000002.bin", 0), ElementsAre(258, 0));
+  EXPECT_EQ(ReadTokenFileInfo(folder_ / "out/a_000002.bin.json").tokens, 2);
+  EXPECT_EQ(ReadTokenFileInfo(folder_ / "out/a_000002.bin.json").document_end, std::nullopt);
+}
+
+TEST_F(TokenizeTest, TheNumberOfThreadsChangesNothing) {
+  std::ofstream lines(folder_ / "many.txt");
+  for (int i = 0; i < 200'000; ++i) {
+    lines << "hello " << i << "\n";
+  }
+  lines.close();
+  request_.inputs = {folder_ / "many.txt"};
+  request_.input_format = "lines";
+  request_.format = "megatron";
+  std::vector<std::string> contents;
+  for (const int threads : {1, 3}) {
+    request_.threads = threads;
+    request_.is_forced = true;
+    EXPECT_EQ(Run().documents, 200'000);
+    contents.push_back(Content(folder_ / "out/a.bin") + Content(folder_ / "out/a.idx"));
+  }
+  EXPECT_EQ(contents[0], contents[1]);
+}
+
+TEST_F(TokenizeTest, ATokenThatEndsDocumentsCanBeNamed) {
+  request_.tokenizer = "bytes";
+  request_.document_end = "\n";
+  request_.format = "raw";
+  request_.inputs = {folder_ / "in.txt"};
+  Run();
+  EXPECT_EQ(Ids16("out/a.bin", 0).back(), '\n');
+  EXPECT_EQ(ReadTokenFileInfo(folder_ / "out/a.bin.json").document_end, '\n');
+}
+
+TEST(TokenOutputTest, TheVocabularyDecidesHowIdsAreStored) {
+  EXPECT_EQ(DtypeOf(TokenFormat::kLlmc, 256), TokenDtype::kUint16);
+  EXPECT_EQ(DtypeOf(TokenFormat::kLlmc, 65536), TokenDtype::kUint16);
+  EXPECT_EQ(DtypeOf(TokenFormat::kRaw, 65537), TokenDtype::kUint32);
+  EXPECT_EQ(DtypeOf(TokenFormat::kMegatron, 65499), TokenDtype::kUint16);
+  EXPECT_EQ(DtypeOf(TokenFormat::kMegatron, 65500), TokenDtype::kInt32);
+}
+
+TEST(TokenizeProgressTest, WhatIsKnownIsShown) {
+  EXPECT_EQ(FormatTokenizeState({1000, 420, 12'345'678, 2}),
+            "42 %, 12,345,678 tokens, 6,172,839 tokens/s");
+  EXPECT_EQ(FormatTokenizeState({0, 420, 999, 0}), "999 tokens");
+  EXPECT_EQ(FormatTokenizeState({100, 120, 1000, 0}), "100 %, 1,000 tokens");
+  EXPECT_EQ(WithCommas(0), "0");
+  EXPECT_EQ(WithCommas(1'000'000), "1,000,000");
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
