@@ -75,7 +75,7 @@ class Sharded : public Training {
     const at::Device device = arguments.is_offloaded ? at::Device(at::kCPU) : world.device;
     fsdprun::worker::ShardedModel model;
     model.module = fsdp::Unit<CausalLm>(fsdprun::worker::MakeCausalLm(
-        description, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/true}));
+        description, fsdprun::worker::LayerFactory{device, /*is_unmaterialized=*/true}));
     fsdp::FullyShardOptions blocks = fsdp::sharding_options(strategy, world.group);
     if (arguments.is_offloaded) {
       blocks.offload_policy = fsdp::CPUOffloadPolicy{};
@@ -162,7 +162,7 @@ std::vector<fsdp::LocalShard> whole_parameters(const CausalLm& model) {
 std::shared_ptr<CausalLm> new_model(const TrainConfig::Model& given, const ModelConfig& description,
                                     at::Device device) {
   auto model = fsdprun::worker::MakeCausalLm(
-      description, fsdprun::worker::ParameterFactory{device, /*is_unmaterialized=*/false});
+      description, fsdprun::worker::LayerFactory{device, /*is_unmaterialized=*/false});
   if (given.weights != "none") {
     fsdprun::worker::LoadWeights(given.weights, whole_parameters(*model), description.names);
     return model;
@@ -229,9 +229,10 @@ void train(const Arguments& arguments) {
   const auto training =
       new_training(arguments, config, fsdprun::ReadModelConfig(config.model.config), world);
   fsdprun::worker::TrainBatches batches(
-      std::make_shared<const fsdprun::worker::TokenStream>(config.data.train),
-      {config.data.seq_len, config.data.shuffle, config.data.seed, world.rank(), world.size(),
-       world.device});
+      std::make_shared<const fsdprun::worker::TrainData>(fsdprun::worker::Windows(
+          std::make_shared<const fsdprun::worker::TokenStream>(config.data.train),
+          config.data.seq_len)),
+      {config.data.shuffle, config.data.seed, world.rank(), world.size(), world.device});
   fsdprun::worker::DataCursor cursor;
   std::ofstream output(world.rank() == 0 ? arguments.output : "/dev/null");
   for (int64_t step = 1; step <= config.train.steps; ++step) {

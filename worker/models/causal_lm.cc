@@ -1,10 +1,12 @@
 #include "worker/models/causal_lm.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <variant>
 
 #include "worker/models/decoder/decoder.h"
+#include "worker/models/fused/ops.h"
 #include "worker/models/gpt2/gpt2.h"
 
 namespace fsdprun::worker {
@@ -13,7 +15,7 @@ namespace {
 /// One overload for each network of ModelConfig.
 struct Maker {
   const ModelConfig& model;
-  const ParameterFactory& factory;
+  const LayerFactory& factory;
 
   std::shared_ptr<CausalLm> operator()(const DecoderConfig& config) const {
     return std::make_shared<Decoder>(model, config, factory);
@@ -33,13 +35,35 @@ fsdp::FSDPModule CausalLm::Shard(const fsdp::FullyShardOptions& blocks,
   return fsdp::fully_shard(shared_from_this(), root);
 }
 
-std::shared_ptr<CausalLm> MakeCausalLm(const ModelConfig& config, const ParameterFactory& factory) {
+at::Tensor CausalLm::Continue(const at::Tensor& tokens, KeyValueCache& cache) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor hidden = Hidden(tokens, &cache);
+  return ToLogits(hidden.narrow(1, hidden.size(1) - 1, 1)).select(1, 0);
+}
+
+at::Tensor CausalLm::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
+  if (kernels_ == Kernels::kFused) {
+    return fused::LinearCrossEntropy(Hidden(tokens, nullptr), HeadWeight(), targets);
+  }
+  return CausalLoss(forward(tokens), targets);
+}
+
+std::shared_ptr<CausalLm> MakeCausalLm(const ModelConfig& config, const LayerFactory& factory) {
   return std::visit(Maker{config, factory}, config.network);
 }
 
 at::Tensor CausalLoss(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits.to(at::kFloat).reshape({-1, logits.size(-1)}),
                                 targets.reshape({-1}));
+}
+
+at::Tensor LossOf(const fsdp::Unit<CausalLm>& model, const at::Tensor& tokens,
+                  const at::Tensor& targets) {
+  if (model->kernels() == Kernels::kFused) {
+    return model.call_method(&CausalLm::Loss, tokens, targets);
+  }
+  // The logits are the unit's result, which mixed precision casts.
+  return CausalLoss(model(tokens), targets);
 }
 
 }  // namespace fsdprun::worker

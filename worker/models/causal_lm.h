@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "formats/models/model_config.h"
+#include "worker/models/key_value_cache.h"
 #include "worker/models/layers.h"
 
 namespace fsdprun::worker {
@@ -24,7 +25,21 @@ class CausalLm : public torch::nn::Module {
  public:
   /// tokens: int64 [batch, length] -> logits [batch, length, vocab_size]. Error: TORCH_CHECK, for
   /// tokens beyond the positions that a family has weights for.
-  virtual at::Tensor forward(const at::Tensor& tokens) = 0;
+  at::Tensor forward(const at::Tensor& tokens) { return ToLogits(Hidden(tokens, nullptr)); }
+
+  /// tokens: int64 [batch, length], which follow those in `cache` -> logits of the last one,
+  /// [batch, vocab_size]. The cache has them, too, then. Without gradients. Errors: as forward, and
+  /// for a cache that is full.
+  at::Tensor Continue(const at::Tensor& tokens, KeyValueCache& cache);
+
+  /// The mean cross entropy of the next tokens; targets: int64 [batch, length] -> float32 []. With
+  /// Kernels::kFused the logits of all tokens are never there together.
+  at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets);
+
+  /// A cache for sequences of up to `capacity` tokens.
+  KeyValueCache MakeCache(int64_t capacity) const {
+    return {static_cast<int64_t>(Blocks().size()), capacity};
+  }
 
   /// Initialises the parameter `fqn` in `full` with `generator`, as transformers does a new model:
   /// ones for norms, zeros for biases and the padding token's embedding, else normal. Called in
@@ -40,9 +55,18 @@ class CausalLm : public torch::nn::Module {
   void CheckpointActivations() { recomputes_blocks_ = true; }
 
   const ModelConfig& config() const { return config_; }
+  Kernels kernels() const { return kernels_; }
 
  protected:
-  explicit CausalLm(const ModelConfig& config) : config_(config) {}
+  CausalLm(const ModelConfig& config, const LayerFactory& factory)
+      : config_(config), kernels_(factory.kernels) {}
+
+  /// What the head makes logits of: [batch, length, width]. `cache`: of the tokens before; null:
+  /// there are none, and nothing is kept.
+  virtual at::Tensor Hidden(const at::Tensor& tokens, KeyValueCache* cache) = 0;
+  /// The head, which has no bias: [vocab_size, width].
+  virtual const at::Tensor& HeadWeight() const = 0;
+  virtual at::Tensor ToLogits(const at::Tensor& hidden) = 0;
 
   /// The blocks, each of which becomes a unit, in the order of forward.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> Blocks() const = 0;
@@ -59,13 +83,18 @@ class CausalLm : public torch::nn::Module {
 
  private:
   ModelConfig config_;
+  Kernels kernels_;
   bool recomputes_blocks_ = false;
 };
 
 /// The model of `config`'s family, not initialised.
-std::shared_ptr<CausalLm> MakeCausalLm(const ModelConfig& config, const ParameterFactory& factory);
+std::shared_ptr<CausalLm> MakeCausalLm(const ModelConfig& config, const LayerFactory& factory);
 
 /// Mean cross entropy in float32. logits: [batch, length, vocab], targets: int64 [batch, length].
 at::Tensor CausalLoss(const at::Tensor& logits, const at::Tensor& targets);
+
+/// The loss of a model that may be sharded, by the way that its kernels are for.
+at::Tensor LossOf(const fsdp::Unit<CausalLm>& model, const at::Tensor& tokens,
+                  const at::Tensor& targets);
 
 }  // namespace fsdprun::worker

@@ -6,9 +6,11 @@
 
 #include <vector>
 
+#include "worker/models/fused/ops.h"
+
 namespace fsdprun::worker {
 
-at::Tensor ParameterFactory::Make(at::IntArrayRef sizes) const {
+at::Tensor LayerFactory::Make(at::IntArrayRef sizes) const {
   if (is_unmaterialized) {
     return fsdp::unmaterialized_parameter(sizes, at::kFloat, device);
   }
@@ -16,7 +18,7 @@ at::Tensor ParameterFactory::Make(at::IntArrayRef sizes) const {
 }
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,
-               const ParameterFactory& factory) {
+               const LayerFactory& factory) {
   weight = register_parameter("weight", factory.Make({out_features, in_features}));
   if (has_bias) {
     bias = register_parameter("bias", factory.Make({out_features}));
@@ -26,7 +28,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,
 at::Tensor Linear::forward(const at::Tensor& x) { return fsdp::linear(x, weight, bias); }
 
 Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
-                     const ParameterFactory& factory)
+                     const LayerFactory& factory)
     : padding_index_(padding_token.value_or(-1)) {
   weight = register_parameter("weight", factory.Make({vocab_size, hidden_size}));
 }
@@ -35,17 +37,21 @@ at::Tensor Embedding::forward(const at::Tensor& tokens) {
   return at::embedding(weight, tokens, padding_index_);
 }
 
-RmsNorm::RmsNorm(int64_t hidden_size, double eps, const ParameterFactory& factory) : eps_(eps) {
+RmsNorm::RmsNorm(int64_t hidden_size, double eps, const LayerFactory& factory)
+    : eps_(eps), kernels_(factory.kernels) {
   weight = register_parameter("weight", factory.Make({hidden_size}));
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) {
+  if (kernels_ == Kernels::kFused) {
+    return fused::RmsNorm(x, weight, eps_);
+  }
   const at::Tensor x_f32 = x.to(at::kFloat);
   const at::Tensor variance = x_f32.pow(2).mean(-1, /*keepdim=*/true);
   return weight * (x_f32 * at::rsqrt(variance + eps_)).to(x.scalar_type());
 }
 
-LayerNorm::LayerNorm(int64_t hidden_size, double eps, const ParameterFactory& factory) : eps_(eps) {
+LayerNorm::LayerNorm(int64_t hidden_size, double eps, const LayerFactory& factory) : eps_(eps) {
   weight = register_parameter("weight", factory.Make({hidden_size}));
   bias = register_parameter("bias", factory.Make({hidden_size}));
 }
@@ -55,7 +61,7 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) {
 }
 
 TransposedLinear::TransposedLinear(int64_t in_features, int64_t out_features,
-                                   const ParameterFactory& factory) {
+                                   const LayerFactory& factory) {
   weight = register_parameter("weight", factory.Make({in_features, out_features}));
   bias = register_parameter("bias", factory.Make({out_features}));
 }

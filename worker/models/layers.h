@@ -9,11 +9,18 @@
 
 namespace fsdprun::worker {
 
+/// How layers compute.
+enum class Kernels {
+  kReference,  // As transformers: the same operations in the same order.
+  kFused,      // The same functions in fewer passes over memory (fused/ops.h).
+};
+
 /// Creates parameters, with uninitialised memory or unmaterialized (without memory), to be
-/// initialised after fully_shard.
-struct ParameterFactory {
+/// initialised after fully_shard; and says how the layers compute that they are for.
+struct LayerFactory {
   at::Device device = at::kCPU;
   bool is_unmaterialized = false;
+  Kernels kernels = Kernels::kReference;
 
   /// A float32 parameter of `sizes`.
   at::Tensor Make(at::IntArrayRef sizes) const;
@@ -22,7 +29,7 @@ struct ParameterFactory {
 /// y = x W^T + b. weight: [out_features, in_features], bias: [out_features] or absent.
 class Linear : public torch::nn::Module {
  public:
-  Linear(int64_t in_features, int64_t out_features, bool has_bias, const ParameterFactory& factory);
+  Linear(int64_t in_features, int64_t out_features, bool has_bias, const LayerFactory& factory);
   /// x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const at::Tensor& x);
 
@@ -35,7 +42,7 @@ class Embedding : public torch::nn::Module {
  public:
   /// The row of `padding_token` gets no gradient from this lookup.
   Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
-            const ParameterFactory& factory);
+            const LayerFactory& factory);
   /// tokens: int64 [...] -> [..., hidden_size].
   at::Tensor forward(const at::Tensor& tokens);
 
@@ -46,22 +53,24 @@ class Embedding : public torch::nn::Module {
 };
 
 /// Root mean square norm, computed in float32 and cast back before the multiplication by the
-/// weight, as LlamaRMSNorm in Hugging Face's transformers does. weight: [hidden_size].
+/// weight, as LlamaRMSNorm in Hugging Face's transformers does; fused it is cast back at the end.
+/// weight: [hidden_size].
 class RmsNorm : public torch::nn::Module {
  public:
-  RmsNorm(int64_t hidden_size, double eps, const ParameterFactory& factory);
+  RmsNorm(int64_t hidden_size, double eps, const LayerFactory& factory);
   at::Tensor forward(const at::Tensor& x);
 
   at::Tensor weight;
 
  private:
   double eps_;
+  Kernels kernels_;
 };
 
 /// Mean and variance over the last axis. weight, bias: [hidden_size].
 class LayerNorm : public torch::nn::Module {
  public:
-  LayerNorm(int64_t hidden_size, double eps, const ParameterFactory& factory);
+  LayerNorm(int64_t hidden_size, double eps, const LayerFactory& factory);
   at::Tensor forward(const at::Tensor& x);
 
   at::Tensor weight;
@@ -75,7 +84,7 @@ class LayerNorm : public torch::nn::Module {
 /// [out_features].
 class TransposedLinear : public torch::nn::Module {
  public:
-  TransposedLinear(int64_t in_features, int64_t out_features, const ParameterFactory& factory);
+  TransposedLinear(int64_t in_features, int64_t out_features, const LayerFactory& factory);
   /// x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const at::Tensor& x);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -138,6 +139,40 @@ Sampled LoadModel(const CommandLine& line) {
   return sampled;
 }
 
+/// Logits of the token after a sequence that grows. Each token is computed once while all fit into
+/// the windows that the model was trained on; then only the last ones are seen, whose positions
+/// change with every token, so all of them are computed again.
+class NextToken {
+ public:
+  NextToken(const Sampled& sampled, int64_t longest)
+      : sampled_(sampled),
+        cache_(sampled.model.module->MakeCache(std::min(longest, sampled.config.data.seq_len))) {}
+
+  /// [vocab_size]. `tokens`: those of the last call, and at least one more.
+  at::Tensor Logits(const std::vector<int64_t>& tokens) {
+    const auto count = static_cast<int64_t>(tokens.size());
+    if (count <= cache_.capacity()) {
+      return sampled_.model.module
+          .call_method(&CausalLm::Continue, Last(tokens, count - cache_.length()), std::ref(cache_))
+          .select(0, 0);
+    }
+    const int64_t length = std::min(count, sampled_.config.data.seq_len);
+    return sampled_.model.module(Last(tokens, length)).select(0, 0).select(0, length - 1);
+  }
+
+ private:
+  /// int64 [1, count].
+  at::Tensor Last(const std::vector<int64_t>& tokens, int64_t count) const {
+    return at::tensor(
+               at::ArrayRef<int64_t>(tokens).slice(tokens.size() - static_cast<size_t>(count)))
+        .view({1, count})
+        .to(sampled_.world.device);
+  }
+
+  const Sampled& sampled_;
+  KeyValueCache cache_;
+};
+
 }  // namespace
 
 void Sample(const CommandLine& line, const std::function<void(std::string_view)>& write) {
@@ -153,14 +188,9 @@ void Sample(const CommandLine& line, const std::function<void(std::string_view)>
   if (tokens.empty()) {
     tokens.push_back('\n');
   }
+  NextToken next(sampled, static_cast<int64_t>(tokens.size()) + request.bytes);
   for (int64_t i = 0; i < request.bytes; ++i) {
-    const auto length =
-        std::min<int64_t>(static_cast<int64_t>(tokens.size()), sampled.config.data.seq_len);
-    const at::Tensor context =
-        at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - static_cast<size_t>(length)))
-            .view({1, length})
-            .to(sampled.world.device);
-    const at::Tensor logits = sampled.model.module(context).select(0, 0).select(0, length - 1);
+    const at::Tensor logits = next.Logits(tokens);
     tokens.push_back(Draw(logits, request.temperature, generator));
     const char byte = static_cast<char>(tokens.back());
     write(std::string_view(&byte, 1));

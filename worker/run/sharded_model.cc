@@ -49,7 +49,11 @@ ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& descriptio
 
   ShardedModel model;
   model.module = fsdp::Unit<CausalLm>(
-      MakeCausalLm(description, ParameterFactory{world.device, /*is_unmaterialized=*/true}));
+      MakeCausalLm(description, LayerFactory{.device = world.device,
+                                             .is_unmaterialized = true,
+                                             .kernels = config.model.has_fused_kernels
+                                                            ? Kernels::kFused
+                                                            : Kernels::kReference}));
   model.root = model.module->Shard(blocks, root);
   return model;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <tuple>
 
+#include "worker/models/fused/ops.h"
 #include "worker/models/rope.h"
 
 namespace fsdprun::worker {
@@ -22,17 +23,20 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t groups) {
       .reshape({batch, heads * groups, length, dim});
 }
 
-/// Position q sees positions k with q - window < k <= q; bool [length, length].
-at::Tensor WindowMask(int64_t length, int64_t window, at::Device device) {
-  const at::Tensor all =
-      at::ones({length, length}, at::TensorOptions(at::kBool).device(device)).tril();
-  return all.logical_and(all.tril(-window).logical_not());
+/// Position q sees positions k with q - window < k <= q, window 0: all k <= q. The rows are the
+/// last `length` positions of before + length; bool [length, before + length].
+at::Tensor SeenMask(int64_t before, int64_t length, int64_t window, at::Device device) {
+  const at::Tensor seen =
+      at::ones({length, before + length}, at::TensorOptions(at::kBool).device(device)).tril(before);
+  return window == 0 ? seen : seen.logical_and(seen.tril(before - window).logical_not());
 }
 
 }  // namespace
 
-DecoderAttention::DecoderAttention(const DecoderConfig& config, const ParameterFactory& factory)
-    : head_dim_(config.head_dim), groups_(config.num_attention_heads / config.num_key_value_heads) {
+DecoderAttention::DecoderAttention(const DecoderConfig& config, const LayerFactory& factory)
+    : kernels_(factory.kernels),
+      head_dim_(config.head_dim),
+      groups_(config.num_attention_heads / config.num_key_value_heads) {
   const int64_t query = config.num_attention_heads * config.head_dim;
   const int64_t key_value = config.num_key_value_heads * config.head_dim;
   const auto make = [&](const char* name, int64_t in, int64_t out, bool has_bias) {
@@ -52,27 +56,44 @@ DecoderAttention::DecoderAttention(const DecoderConfig& config, const ParameterF
   }
 }
 
+at::Tensor DecoderAttention::Rotated(const at::Tensor& heads, const at::Tensor& cos,
+                                     const at::Tensor& sin) const {
+  return kernels_ == Kernels::kFused ? fused::Rope(heads, cos, sin).transpose(1, 2)
+                                     : ApplyRope(heads.transpose(1, 2), cos, sin);
+}
+
+at::Tensor DecoderAttention::Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const at::Tensor& mask) const {
+  const auto given_mask = mask.defined() ? std::optional(mask) : std::nullopt;
+  // One token sees all, as does each without a mask all up to itself where there are as many keys.
+  const bool is_causal = !given_mask && q.size(2) > 1;
+  const bool repeats = kernels_ == Kernels::kReference;
+  return at::scaled_dot_product_attention(
+      q, repeats ? RepeatHeads(k, groups_) : k, repeats ? RepeatHeads(v, groups_) : v, given_mask,
+      /*dropout_p=*/0.0, is_causal, /*scale=*/std::nullopt, /*enable_gqa=*/!repeats && groups_ > 1);
+}
+
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const at::Tensor& cos,
-                                     const at::Tensor& sin, const at::Tensor& mask) {
+                                     const at::Tensor& sin, const at::Tensor& mask,
+                                     LayerCache* cache) {
   const int64_t batch = x.size(0), length = x.size(1);
   const auto heads = [&](const std::shared_ptr<Linear>& projection,
                          const std::shared_ptr<RmsNorm>& norm) {
     const at::Tensor split = projection->forward(x).view({batch, length, -1, head_dim_});
-    return (norm ? norm->forward(split) : split).transpose(1, 2);
+    return norm ? norm->forward(split) : split;
   };
-  const at::Tensor q = heads(q_proj_, q_norm_);
-  const at::Tensor k = heads(k_proj_, k_norm_);
-  const at::Tensor v = heads(v_proj_, nullptr);
-  const at::Tensor q_rotated = ApplyRope(q, cos, sin);
-  const at::Tensor k_rotated = ApplyRope(k, cos, sin);
-  const auto given_mask = mask.defined() ? std::optional(mask) : std::nullopt;
-  const at::Tensor attended = at::scaled_dot_product_attention(
-      q_rotated, RepeatHeads(k_rotated, groups_), RepeatHeads(v, groups_), given_mask,
-      /*dropout_p=*/0.0, /*is_causal=*/!given_mask.has_value());
+  const at::Tensor q = Rotated(heads(q_proj_, q_norm_), cos, sin);
+  at::Tensor k = Rotated(heads(k_proj_, k_norm_), cos, sin);
+  at::Tensor v = heads(v_proj_, nullptr).transpose(1, 2);
+  if (cache != nullptr) {
+    std::tie(k, v) = cache->Append(k, v);
+  }
+  const at::Tensor attended = Attend(q, k, v, mask);
   return o_proj_->forward(attended.transpose(1, 2).contiguous().reshape({batch, length, -1}));
 }
 
-DecoderMlp::DecoderMlp(const DecoderConfig& config, const ParameterFactory& factory) {
+DecoderMlp::DecoderMlp(const DecoderConfig& config, const LayerFactory& factory)
+    : kernels_(factory.kernels) {
   const auto make = [&](const char* name, int64_t in, int64_t out) {
     return register_module(name, std::make_shared<Linear>(in, out, config.mlp_bias, factory));
   };
@@ -82,11 +103,15 @@ DecoderMlp::DecoderMlp(const DecoderConfig& config, const ParameterFactory& fact
 }
 
 at::Tensor DecoderMlp::forward(const at::Tensor& x) {
-  const at::Tensor gate = at::silu(gate_proj_->forward(x));
-  return down_proj_->forward(gate * up_proj_->forward(x));
+  const at::Tensor gate = gate_proj_->forward(x);
+  if (kernels_ == Kernels::kFused) {
+    return down_proj_->forward(fused::Swiglu(gate, up_proj_->forward(x)));
+  }
+  const at::Tensor opened = at::silu(gate);
+  return down_proj_->forward(opened * up_proj_->forward(x));
 }
 
-DecoderBlock::DecoderBlock(const DecoderConfig& config, const ParameterFactory& factory) {
+DecoderBlock::DecoderBlock(const DecoderConfig& config, const LayerFactory& factory) {
   self_attn_ = register_module("self_attn", std::make_shared<DecoderAttention>(config, factory));
   mlp_ = register_module("mlp", std::make_shared<DecoderMlp>(config, factory));
   const auto norm = [&](const char* name) {
@@ -98,14 +123,14 @@ DecoderBlock::DecoderBlock(const DecoderConfig& config, const ParameterFactory& 
 }
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                                 const at::Tensor& mask) {
-  const at::Tensor attended = x + self_attn_->forward(input_layernorm_->forward(x), cos, sin, mask);
+                                 const at::Tensor& mask, LayerCache* cache) {
+  const at::Tensor attended =
+      x + self_attn_->forward(input_layernorm_->forward(x), cos, sin, mask, cache);
   return attended + mlp_->forward(post_attention_layernorm_->forward(attended));
 }
 
-Decoder::Decoder(const ModelConfig& model, const DecoderConfig& config,
-                 const ParameterFactory& factory)
-    : CausalLm(model), network_(config) {
+Decoder::Decoder(const ModelConfig& model, const DecoderConfig& config, const LayerFactory& factory)
+    : CausalLm(model, factory), network_(config) {
   // Hugging Face's tree: model.{embed_tokens, layers.N, norm}, lm_head.
   auto body = register_module("model", std::make_shared<torch::nn::Module>("DecoderBody"));
   embed_tokens_ = body->register_module(
@@ -132,31 +157,47 @@ void Decoder::RefreshTables(int64_t length, at::Device device) {
   }
 }
 
-at::Tensor Decoder::MaskOf(size_t i, int64_t length, at::Device device) {
+at::Tensor Decoder::MaskOf(size_t i, int64_t before, int64_t length, at::Device device) {
   const int64_t window = network_.layer_windows.empty() ? 0 : network_.layer_windows[i];
-  if (window == 0 || length <= window) {
+  const bool is_windowed = window > 0 && before + length > window;
+  if (!is_windowed && (before == 0 || length == 1)) {
     return {};
   }
+  if (!is_windowed) {
+    return SeenMask(before, length, 0, device);
+  }
   // All layers that have a window have the same.
-  if (!window_mask_.defined() || window_mask_.size(0) != length ||
+  if (!window_mask_.defined() || window_mask_.size(0) != length || window_mask_before_ != before ||
       window_mask_.device() != device) {
-    window_mask_ = WindowMask(length, window, device);
+    window_mask_ = SeenMask(before, length, window, device);
+    window_mask_before_ = before;
   }
   return window_mask_;
 }
 
-at::Tensor Decoder::forward(const at::Tensor& tokens) {
-  const int64_t length = tokens.size(1);
-  RefreshTables(length, tokens.device());
+at::Tensor Decoder::Hidden(const at::Tensor& tokens, KeyValueCache* cache) {
+  const int64_t before = cache == nullptr ? 0 : cache->length(), length = tokens.size(1);
+  RefreshTables(before + length, tokens.device());
   at::Tensor x = embed_tokens_->forward(tokens);
-  const at::Tensor cos = cos_.slice(1, 0, length).to(x.scalar_type());
-  const at::Tensor sin = sin_.slice(1, 0, length).to(x.scalar_type());
+  const at::Tensor cos = cos_.slice(1, before, before + length).to(x.scalar_type());
+  const at::Tensor sin = sin_.slice(1, before, before + length).to(x.scalar_type());
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const at::Tensor mask = MaskOf(i, length, x.device());
-    x = mask.defined() ? Call(blocks_[i], x, cos, sin, mask) : Call(blocks_[i], x, cos, sin);
+    const at::Tensor mask = MaskOf(i, before, length, x.device());
+    if (cache != nullptr) {
+      x = blocks_[i](x, cos, sin, mask, &cache->layer(i));
+    } else {
+      x = mask.defined() ? Call(blocks_[i], x, cos, sin, mask) : Call(blocks_[i], x, cos, sin);
+    }
   }
-  x = norm_->forward(x);
-  return lm_head_ ? lm_head_->forward(x) : at::linear(x, embed_tokens_->weight);
+  return norm_->forward(x);
+}
+
+const at::Tensor& Decoder::HeadWeight() const {
+  return lm_head_ ? lm_head_->weight : embed_tokens_->weight;
+}
+
+at::Tensor Decoder::ToLogits(const at::Tensor& hidden) {
+  return lm_head_ ? lm_head_->forward(hidden) : at::linear(hidden, embed_tokens_->weight);
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> Decoder::Blocks() const {

@@ -17,13 +17,20 @@ namespace fsdprun::worker {
 /// Causal self-attention with grouped key/value heads and rotary positions.
 class DecoderAttention : public torch::nn::Module {
  public:
-  DecoderAttention(const DecoderConfig& config, const ParameterFactory& factory);
-  /// x: [batch, length, hidden]; cos, sin: [1, length, head_dim]; mask: bool [length, length], true
-  /// where a row sees a column; undefined: it sees all before it.
+  DecoderAttention(const DecoderConfig& config, const LayerFactory& factory);
+  /// x: [batch, length, hidden]; cos, sin: [1, length, head_dim]; mask: bool [length, all tokens],
+  /// true where a row sees a column; undefined: it sees all up to itself. `cache`: of the tokens
+  /// before, or null.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                     const at::Tensor& mask);
+                     const at::Tensor& mask, LayerCache* cache);
 
  private:
+  /// [batch, heads, length, head_dim].
+  at::Tensor Rotated(const at::Tensor& heads, const at::Tensor& cos, const at::Tensor& sin) const;
+  at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const at::Tensor& mask) const;
+
+  Kernels kernels_;
   int64_t head_dim_;
   int64_t groups_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
@@ -33,19 +40,21 @@ class DecoderAttention : public torch::nn::Module {
 /// SwiGLU: down(silu(gate(x)) * up(x)).
 class DecoderMlp : public torch::nn::Module {
  public:
-  DecoderMlp(const DecoderConfig& config, const ParameterFactory& factory);
+  DecoderMlp(const DecoderConfig& config, const LayerFactory& factory);
   at::Tensor forward(const at::Tensor& x);
 
  private:
+  Kernels kernels_;
   std::shared_ptr<Linear> gate_proj_, up_proj_, down_proj_;
 };
 
 /// One decoder layer, pre-norm.
 class DecoderBlock : public torch::nn::Module {
  public:
-  DecoderBlock(const DecoderConfig& config, const ParameterFactory& factory);
+  DecoderBlock(const DecoderConfig& config, const LayerFactory& factory);
+  /// As DecoderAttention's.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                     const at::Tensor& mask = {});
+                     const at::Tensor& mask = {}, LayerCache* cache = nullptr);
 
  private:
   std::shared_ptr<DecoderAttention> self_attn_;
@@ -57,19 +66,22 @@ class DecoderBlock : public torch::nn::Module {
 /// order, so that the same weights give the same bits.
 class Decoder : public CausalLm {
  public:
-  Decoder(const ModelConfig& model, const DecoderConfig& config, const ParameterFactory& factory);
+  Decoder(const ModelConfig& model, const DecoderConfig& config, const LayerFactory& factory);
 
-  at::Tensor forward(const at::Tensor& tokens) override;
   void InitParameter(const std::string& fqn, at::Tensor full,
                      const at::Generator& generator) const override;
 
  protected:
   std::vector<std::shared_ptr<torch::nn::Module>> Blocks() const override;
+  at::Tensor Hidden(const at::Tensor& tokens, KeyValueCache* cache) override;
+  const at::Tensor& HeadWeight() const override;
+  at::Tensor ToLogits(const at::Tensor& hidden) override;
 
  private:
   void RefreshTables(int64_t length, at::Device device);
-  /// The mask of block `i`; undefined where its window is at least `length`.
-  at::Tensor MaskOf(size_t i, int64_t length, at::Device device);
+  /// The mask of block `i` for `length` tokens after `before` others; undefined where each sees all
+  /// up to itself.
+  at::Tensor MaskOf(size_t i, int64_t before, int64_t length, at::Device device);
 
   DecoderConfig network_;
   std::shared_ptr<Embedding> embed_tokens_;
@@ -79,8 +91,9 @@ class Decoder : public CausalLm {
   /// Tables for the longest sequence so far.
   at::Tensor cos_;
   at::Tensor sin_;
-  /// The window's mask for the length of the last sequence.
+  /// The window's mask for the last sequence, and how many tokens were before it.
   at::Tensor window_mask_;
+  int64_t window_mask_before_ = 0;
 };
 
 }  // namespace fsdprun::worker

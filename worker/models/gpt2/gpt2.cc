@@ -5,11 +5,11 @@
 
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 namespace fsdprun::worker {
 
-Gpt2Attention::Gpt2Attention(const Gpt2Config& config, int64_t layer,
-                             const ParameterFactory& factory)
+Gpt2Attention::Gpt2Attention(const Gpt2Config& config, int64_t layer, const LayerFactory& factory)
     : n_head_(config.n_head), scale_(1.0) {
   if (config.scale_attn_weights) {
     scale_ /= std::sqrt(static_cast<double>(config.n_embd / config.n_head));
@@ -23,19 +23,28 @@ Gpt2Attention::Gpt2Attention(const Gpt2Config& config, int64_t layer,
       "c_proj", std::make_shared<TransposedLinear>(config.n_embd, config.n_embd, factory));
 }
 
-at::Tensor Gpt2Attention::forward(const at::Tensor& x) {
+at::Tensor Gpt2Attention::forward(const at::Tensor& x, LayerCache* cache) {
   const int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
   const std::vector<at::Tensor> parts = c_attn_->forward(x).split(width, 2);
   const auto heads = [&](const at::Tensor& part) {
     return part.view({batch, length, n_head_, -1}).transpose(1, 2);
   };
-  const at::Tensor attended = at::scaled_dot_product_attention(
-      heads(parts[0]), heads(parts[1]), heads(parts[2]), /*attn_mask=*/{}, /*dropout_p=*/0.0,
-      /*is_causal=*/true, scale_);
+  at::Tensor k = heads(parts[1]), v = heads(parts[2]);
+  std::optional<at::Tensor> mask;
+  const int64_t before = cache == nullptr ? 0 : cache->length();
+  if (cache != nullptr) {
+    std::tie(k, v) = cache->Append(k, v);
+  }
+  if (before > 0 && length > 1) {
+    mask = at::ones({length, before + length}, x.options().dtype(at::kBool)).tril(before);
+  }
+  const at::Tensor attended =
+      at::scaled_dot_product_attention(heads(parts[0]), k, v, mask, /*dropout_p=*/0.0,
+                                       /*is_causal=*/before == 0, scale_);
   return c_proj_->forward(attended.transpose(1, 2).contiguous().reshape({batch, length, width}));
 }
 
-Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config, const ParameterFactory& factory) {
+Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config, const LayerFactory& factory) {
   c_fc_ = register_module(
       "c_fc", std::make_shared<TransposedLinear>(config.n_embd, config.n_inner, factory));
   c_proj_ = register_module(
@@ -48,7 +57,7 @@ at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
   return c_proj_->forward(at::gelu(c_fc_->forward(x), "tanh"));
 }
 
-Gpt2Block::Gpt2Block(const Gpt2Config& config, int64_t layer, const ParameterFactory& factory) {
+Gpt2Block::Gpt2Block(const Gpt2Config& config, int64_t layer, const LayerFactory& factory) {
   const auto norm = [&](const char* name) {
     return register_module(
         name, std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon, factory));
@@ -59,13 +68,13 @@ Gpt2Block::Gpt2Block(const Gpt2Config& config, int64_t layer, const ParameterFac
   mlp_ = register_module("mlp", std::make_shared<Gpt2Mlp>(config, factory));
 }
 
-at::Tensor Gpt2Block::forward(const at::Tensor& x) {
-  const at::Tensor attended = attn_->forward(ln_1_->forward(x)) + x;
+at::Tensor Gpt2Block::forward(const at::Tensor& x, LayerCache* cache) {
+  const at::Tensor attended = attn_->forward(ln_1_->forward(x), cache) + x;
   return attended + mlp_->forward(ln_2_->forward(attended));
 }
 
-Gpt2::Gpt2(const ModelConfig& model, const Gpt2Config& config, const ParameterFactory& factory)
-    : CausalLm(model), network_(config) {
+Gpt2::Gpt2(const ModelConfig& model, const Gpt2Config& config, const LayerFactory& factory)
+    : CausalLm(model, factory), network_(config) {
   // Hugging Face's tree: transformer.{wte, wpe, h.N, ln_f}, lm_head.
   auto body = register_module("transformer", std::make_shared<torch::nn::Module>("Gpt2Body"));
   const auto embedding = [&](const char* name, int64_t rows) {
@@ -87,18 +96,24 @@ Gpt2::Gpt2(const ModelConfig& model, const Gpt2Config& config, const ParameterFa
   }
 }
 
-at::Tensor Gpt2::forward(const at::Tensor& tokens) {
-  const int64_t length = tokens.size(1);
-  TORCH_CHECK(length <= network_.n_positions, "GPT-2: ", length,
+at::Tensor Gpt2::Hidden(const at::Tensor& tokens, KeyValueCache* cache) {
+  const int64_t before = cache == nullptr ? 0 : cache->length(), length = tokens.size(1);
+  TORCH_CHECK(before + length <= network_.n_positions, "GPT-2: ", before + length,
               " tokens in a sequence, but the model has n_positions = ", network_.n_positions);
   const at::Tensor positions =
-      at::arange(length, at::TensorOptions(at::kLong).device(tokens.device())).unsqueeze(0);
+      at::arange(before, before + length, at::TensorOptions(at::kLong).device(tokens.device()))
+          .unsqueeze(0);
   at::Tensor x = wte_->forward(tokens) + wpe_->forward(positions);
-  for (const fsdp::Unit<Gpt2Block>& block : blocks_) {
-    x = Call(block, x);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    x = cache != nullptr ? blocks_[i](x, &cache->layer(i)) : Call(blocks_[i], x);
   }
-  x = ln_f_->forward(x);
-  return lm_head_ ? lm_head_->forward(x) : at::linear(x, wte_->weight);
+  return ln_f_->forward(x);
+}
+
+const at::Tensor& Gpt2::HeadWeight() const { return lm_head_ ? lm_head_->weight : wte_->weight; }
+
+at::Tensor Gpt2::ToLogits(const at::Tensor& hidden) {
+  return lm_head_ ? lm_head_->forward(hidden) : at::linear(hidden, wte_->weight);
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> Gpt2::Blocks() const {

@@ -18,8 +18,9 @@ namespace fsdprun::worker {
 class Gpt2Attention : public torch::nn::Module {
  public:
   /// `layer` counts from 0.
-  Gpt2Attention(const Gpt2Config& config, int64_t layer, const ParameterFactory& factory);
-  at::Tensor forward(const at::Tensor& x);
+  Gpt2Attention(const Gpt2Config& config, int64_t layer, const LayerFactory& factory);
+  /// x: [batch, length, n_embd] -> the same. `cache`: of the tokens before, or null.
+  at::Tensor forward(const at::Tensor& x, LayerCache* cache);
 
  private:
   int64_t n_head_;
@@ -31,7 +32,7 @@ class Gpt2Attention : public torch::nn::Module {
 /// c_proj(gelu(c_fc(x))), with the approximation of GELU by tanh.
 class Gpt2Mlp : public torch::nn::Module {
  public:
-  Gpt2Mlp(const Gpt2Config& config, const ParameterFactory& factory);
+  Gpt2Mlp(const Gpt2Config& config, const LayerFactory& factory);
   at::Tensor forward(const at::Tensor& x);
 
  private:
@@ -41,9 +42,9 @@ class Gpt2Mlp : public torch::nn::Module {
 /// One layer, pre-norm.
 class Gpt2Block : public torch::nn::Module {
  public:
-  Gpt2Block(const Gpt2Config& config, int64_t layer, const ParameterFactory& factory);
-  /// x: [batch, length, n_embd] -> the same.
-  at::Tensor forward(const at::Tensor& x);
+  Gpt2Block(const Gpt2Config& config, int64_t layer, const LayerFactory& factory);
+  /// As Gpt2Attention's.
+  at::Tensor forward(const at::Tensor& x, LayerCache* cache = nullptr);
 
  private:
   std::shared_ptr<LayerNorm> ln_1_;
@@ -55,14 +56,16 @@ class Gpt2Block : public torch::nn::Module {
 /// GPT2LMHeadModel without dropout. Positions are learned.
 class Gpt2 : public CausalLm {
  public:
-  Gpt2(const ModelConfig& model, const Gpt2Config& config, const ParameterFactory& factory);
+  Gpt2(const ModelConfig& model, const Gpt2Config& config, const LayerFactory& factory);
 
-  at::Tensor forward(const at::Tensor& tokens) override;
   void InitParameter(const std::string& fqn, at::Tensor full,
                      const at::Generator& generator) const override;
 
  protected:
   std::vector<std::shared_ptr<torch::nn::Module>> Blocks() const override;
+  at::Tensor Hidden(const at::Tensor& tokens, KeyValueCache* cache) override;
+  const at::Tensor& HeadWeight() const override;
+  at::Tensor ToLogits(const at::Tensor& hidden) override;
 
  private:
   Gpt2Config network_;

@@ -26,7 +26,7 @@ DecoderConfig SmallConfig() {
 }
 
 std::shared_ptr<CausalLm> Make(const DecoderConfig& config) {
-  return MakeCausalLm(DescribeDecoder("llama", config), ParameterFactory{});
+  return MakeCausalLm(DescribeDecoder("llama", config), LayerFactory{});
 }
 
 std::shared_ptr<CausalLm> Init(const DecoderConfig& config, uint64_t seed) {

@@ -1,7 +1,6 @@
 // What holds for the model of every family.
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,43 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/worker/models/family_documents.h"
 #include "worker/models/causal_lm.h"
 
 namespace fsdprun::worker {
 namespace {
-
-constexpr const char* kFamilies[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
-
-Json DocumentOf(const std::string& family) {
-  if (family == "gpt2") {
-    return {{"model_type", "gpt2"}, {"vocab_size", 64}, {"n_embd", 32},
-            {"n_layer", 2},         {"n_head", 4},      {"n_positions", 24}};
-  }
-  return {{"model_type", family},
-          {"vocab_size", 64},
-          {"hidden_size", 32},
-          {"num_hidden_layers", 2},
-          {"intermediate_size", 48},
-          {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},
-          {"sliding_window", 7},
-          {"use_sliding_window", true},
-          {"max_window_layers", 1},
-          {"head_dim", 8}};
-}
-
-std::shared_ptr<CausalLm> Make(const Json& document) {
-  return MakeCausalLm(ParseModelConfig(document, "config.json"), ParameterFactory{});
-}
-
-std::shared_ptr<CausalLm> MakeInitialised(const Json& document) {
-  auto model = Make(document);
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
-  for (const auto& parameter : model->named_parameters()) {
-    model->InitParameter(parameter.key(), parameter.value(), generator);
-  }
-  return model;
-}
 
 TEST(FamiliesTest, WeightsOfTheConfigurationAreTheModules) {
   for (const char* family : kFamilies) {
@@ -54,7 +21,7 @@ TEST(FamiliesTest, WeightsOfTheConfigurationAreTheModules) {
         Json document = DocumentOf(family);
         document["tie_word_embeddings"] = is_tied;
         document["attention_bias"] = document["mlp_bias"] = has_bias;
-        const auto model = Make(document);
+        const auto model = MakeModel(document);
         const std::vector<WeightShape>& weights = model->config().weights;
         const auto parameters = model->named_parameters();
         ASSERT_EQ(weights.size(), parameters.size()) << family;
@@ -74,8 +41,8 @@ TEST(FamiliesTest, WeightsOfTheConfigurationAreTheModules) {
 TEST(FamiliesTest, RecomputedBlocksGiveTheSameGradients) {
   const at::Tensor tokens = at::arange(20).view({1, 20});
   for (const char* family : kFamilies) {
-    const auto kept = MakeInitialised(DocumentOf(family));
-    const auto recomputed = MakeInitialised(DocumentOf(family));
+    const auto kept = MakeInitialisedModel(DocumentOf(family));
+    const auto recomputed = MakeInitialisedModel(DocumentOf(family));
     recomputed->CheckpointActivations();
     for (const auto& model : {kept, recomputed}) {
       CausalLoss(model->forward(tokens), tokens).backward();
@@ -94,7 +61,7 @@ TEST(FamiliesTest, NoPositionSeesALaterOne) {
   at::Tensor changed = tokens.clone();
   changed.select(1, 15).fill_(40);
   for (const char* family : kFamilies) {
-    const auto model = MakeInitialised(DocumentOf(family));
+    const auto model = MakeInitialisedModel(DocumentOf(family));
     const at::Tensor before = model->forward(tokens);
     const at::Tensor after = model->forward(changed);
     EXPECT_TRUE(before.slice(1, 0, 15).equal(after.slice(1, 0, 15))) << family;
@@ -107,7 +74,7 @@ TEST(FamiliesTest, PositionBeyondTheWindowsOfAllLayersIsNotSeen) {
   const at::Tensor tokens = at::arange(20).view({1, 20});
   at::Tensor changed = tokens.clone();
   changed.select(1, 0).fill_(40);
-  const auto model = MakeInitialised(DocumentOf("mistral"));
+  const auto model = MakeInitialisedModel(DocumentOf("mistral"));
   // Two layers of 7 positions reach back 12.
   const at::Tensor before = model->forward(tokens);
   const at::Tensor after = model->forward(changed);
@@ -117,8 +84,29 @@ TEST(FamiliesTest, PositionBeyondTheWindowsOfAllLayersIsNotSeen) {
   EXPECT_TRUE(model->forward(tokens.slice(1, 0, 10)).allclose(before.slice(1, 0, 10), 0, 1e-5));
 }
 
+TEST(FamiliesTest, TokensThatFollowACacheGiveTheLogitsOfTheWhole) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = at::arange(20).view({1, 20});
+  for (const char* family : kFamilies) {
+    for (const Kernels kernels : {Kernels::kReference, Kernels::kFused}) {
+      const auto model = MakeInitialisedModel(DocumentOf(family), kernels);
+      const at::Tensor whole = model->forward(tokens);
+      KeyValueCache cache = model->MakeCache(20);
+      // The first ones together, then several and single ones, past the window's end.
+      int64_t done = 0;
+      for (const int64_t count : {5, 1, 4, 1, 1, 8}) {
+        const at::Tensor last = model->Continue(tokens.narrow(1, done, count), cache);
+        done += count;
+        EXPECT_EQ(cache.length(), done);
+        EXPECT_TRUE(last.allclose(whole.select(1, done - 1), 0, 1e-5)) << family << " " << done;
+      }
+      EXPECT_THROW(model->Continue(tokens.narrow(1, 0, 1), cache), c10::Error) << family;
+    }
+  }
+}
+
 TEST(FamiliesTest, Gpt2StartsAsTransformersDoes) {
-  const auto model = MakeInitialised(DocumentOf("gpt2"));
+  const auto model = MakeInitialisedModel(DocumentOf("gpt2"));
   const auto parameters = model->named_parameters();
   const auto deviation = [&](const char* name) { return parameters[name].std().item<double>(); };
   EXPECT_NEAR(deviation("transformer.h.0.mlp.c_fc.weight"), 0.02, 0.002);
@@ -130,7 +118,7 @@ TEST(FamiliesTest, Gpt2StartsAsTransformersDoes) {
 }
 
 TEST(FamiliesTest, SequenceBeyondLearnedPositionsIsRefused) {
-  const auto model = MakeInitialised(DocumentOf("gpt2"));
+  const auto model = MakeInitialisedModel(DocumentOf("gpt2"));
   try {
     model->forward(at::arange(25).view({1, 25}));
     FAIL();

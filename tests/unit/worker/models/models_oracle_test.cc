@@ -59,7 +59,7 @@ void ExpectSame(const at::Tensor& ours, const at::Tensor& expected, bool has_sam
 
 void ExpectSameResults(const std::filesystem::path& folder) {
   const ModelConfig config = ReadModelConfig(folder.string());
-  const auto model = MakeCausalLm(config, ParameterFactory{});
+  const auto model = MakeCausalLm(config, LayerFactory{});
   LoadWeights(folder.string(), WholeSlices(*model), config.names);
   const bool has_same_kernels = config.model_type != "gpt2" && config.model_type != "qwen3";
 

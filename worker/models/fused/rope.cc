@@ -1,0 +1,59 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "worker/models/fused/ops.h"
+#include "worker/models/fused/rows.h"
+#include "worker/models/rope.h"
+
+namespace fsdprun::worker::fused {
+namespace {
+
+namespace autograd = torch::autograd;
+
+using Loop = void (*)(const float*, const float*, const float*, size_t, size_t, float*);
+
+/// x: contiguous [batch, length, heads, dim]; cos, sin: contiguous [1, length, dim].
+at::Tensor RotateAll(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, Loop loop) {
+  const at::Tensor y = at::empty_like(x);
+  const int64_t length = x.size(1);
+  const auto heads = static_cast<size_t>(x.size(2)), dim = static_cast<size_t>(x.size(3));
+  const int64_t grain = std::max<int64_t>(1, GrainFor(x) / x.size(2));
+  at::parallel_for(0, x.size(0) * length, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      const size_t at = static_cast<size_t>(token) * heads * dim;
+      const size_t position = static_cast<size_t>(token % length) * dim;
+      loop(x.const_data_ptr<float>() + at, cos.const_data_ptr<float>() + position,
+           sin.const_data_ptr<float>() + position, heads, dim, y.mutable_data_ptr<float>() + at);
+    }
+  });
+  return y;
+}
+
+class RopeFunction : public autograd::Function<RopeFunction> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& cos, const at::Tensor& sin) {
+    const at::Tensor cosines = cos.contiguous(), sines = sin.contiguous();
+    context->save_for_backward({cosines, sines});
+    return RotateAll(x.contiguous(), cosines, sines, RotateHeads);
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          autograd::variable_list gradients) {
+    const autograd::variable_list saved = context->get_saved_variables();
+    return {RotateAll(gradients[0].contiguous(), saved[0], saved[1], RotateHeadsBack), at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (HasRowKernels(x) && cos.scalar_type() == at::kFloat) {
+    return RopeFunction::apply(x, cos, sin);
+  }
+  return ApplyRope(x.transpose(1, 2), cos, sin).transpose(1, 2).contiguous();
+}
+
+}  // namespace fsdprun::worker::fused
