@@ -115,6 +115,10 @@ class OutputTest(TrainCase):
     def test_metrics_path(self):
         self.assert_refused(CONFIG_EXIT, ["/proc/nope/m.jsonl"], "metrics.jsonl=/proc/nope/m.jsonl")
 
+    def test_folders_of_metrics(self):
+        for key in ("metrics.tensorboard", "metrics.trace_dir"):
+            self.assert_refused(CONFIG_EXIT, ["/proc/nope", key], f"{key}=/proc/nope", ranks=0)
+
     def test_checkpoint_directory_is_a_file(self):
         (self.dir / "file").touch()
         self.assert_refused(CONFIG_EXIT, [self.dir / "file"], f"checkpoint.dir={self.dir}/file")

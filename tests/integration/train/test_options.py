@@ -158,6 +158,22 @@ class LogTest(TrainCase):
         self.assertIn("cannot write metrics file /dev/full: No space left on device", warnings[0])
         self.assertIn("training goes on", warnings[0])
 
+    def test_full_disk_under_the_curves_is_told_and_the_job_goes_on(self):
+        disk = self.disk("64k")
+        self.fill(disk)
+        out, err = self.train_well(f"metrics.tensorboard={disk}", "train.steps=300")
+        self.assertIn("done: 300 steps", out)
+        warnings = [line for line in err.splitlines() if "warning:" in line]
+        self.assertEqual(len(warnings), 1, err)
+        self.assertRegex(warnings[0], rf"cannot write {disk}/events.out.tfevents\..*: No space left on device; training goes on")
+        self.assertEqual(len(self.losses()), 300)
+
+    def test_checkpoints_by_time_are_the_same_on_all_ranks(self):
+        self.train_well("train.steps=30", "checkpoint.every_minutes=0.0001", *self.saving(every=0))
+        saved = self.steps_saved()
+        self.assertEqual(saved[-1], 30)
+        self.assertGreater(len(saved), 2, saved)
+
     def test_no_step_is_a_run_too(self):
         out, _ = self.train_well("train.steps=0", *self.saving())
         self.assertIn("done: 0 steps", out)
