@@ -34,6 +34,8 @@ class Names:
             return self._ninja(words)
         if words[0].endswith("fsdprun") and words[1:2] == ["chaos"]:
             return self._chaos(words[2:])
+        if words[0] == "fsdp-train" and re.fullmatch(r"[a-z]+", (words[1:] or [""])[0]):
+            return self._subcommand(words)
         if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent"):
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
             return [f"{words[0]} --help says nothing of {word}" for word in words[1:]
@@ -50,6 +52,15 @@ class Names:
             script = next(number for number, word in enumerate(words) if word.endswith(".py"))
             return self._python_script(words[script], words[script + 1 :])
         return self._script(words[0], words[1:])
+
+    def _subcommand(self, words: list[str]) -> list[str]:
+        def help_of(*words: str) -> str:
+            return subprocess.run([self.build / "bin" / words[0], *words[1:], "--help"], capture_output=True, text=True, check=True).stdout
+
+        if not re.search(rf"^  {words[1]} ", help_of(words[0]), re.M):
+            return [f"{words[0]} has no subcommand {words[1]}"]
+        shown = help_of(*words[:2])
+        return [f"{words[0]} {words[1]} --help says nothing of {word}" for word in words[2:] if word.startswith("-") and word not in shown]
 
     def _chaos(self, words: list[str]) -> list[str]:
         """Its own flags, and after `--` a command."""
