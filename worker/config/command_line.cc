@@ -98,6 +98,7 @@ Commands::Commands() {
   root_.allow_extras();
   root_.require_subcommand(0, 1);
   root_.get_formatter()->column_width(kHelpColumn);
+  root_.get_formatter()->label("Usage", "usage");
   root_.set_help_flag("-h,--help", "print this and exit");
   root_.set_version_flag("--version", "", "print the version and exit");
   commands_[&root_] = Command::kTrain;
@@ -188,13 +189,20 @@ void Commands::AddSample() {
           "one checkpoint, or checkpoint.dir (the newest in it)", request.checkpoint);
   AddConfigOptions(app);
   AddText(app, "--prompt", {"TEXT", "a text"}, "default: a newline (not printed)", request.prompt);
-  Add(app, "--bytes", {"N", "an integer from 0 to 1000000"}, "default 200",
-      [&request](const std::string& text) {
-        request.bytes = ParseNumber<int64_t>("--bytes", text, "an integer from 0 to 1000000", 0,
-                                             kMaxSampleBytes);
-      });
+  AddText(app, "--tokenizer", {"FILE", kTokenizerExpectation},
+          "default: the one that the model was trained with, if it is in the\n"
+          "folder of the model's config.json; bytes for text",
+          request.tokenizer);
+  for (const std::string option : {"--tokens", "--bytes"}) {
+    Add(app, option, {"N", "an integer from 0 to 1000000"},
+        option == "--tokens" ? "default 200" : "the same, of a model of bytes",
+        [&request, option](const std::string& text) {
+          request.bytes = ParseNumber<int64_t>(option, text, "an integer from 0 to 1000000", 0,
+                                               kMaxSampleBytes);
+        });
+  }
   Add(app, "--temperature", {"T", "a number from 0 to 100"},
-      "default 1; 0: greedy (always the most likely byte)", [&request](const std::string& text) {
+      "default 1; 0: greedy (always the most likely token)", [&request](const std::string& text) {
         request.temperature =
             ParseNumber<double>("--temperature", text, "a number from 0 to 100", 0, 100);
       });
