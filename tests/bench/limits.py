@@ -58,5 +58,6 @@ LIBRARY = {("ddp", "4 x 128"): Ratio(1.0, 0.8), ("ddp", "1 x 256"): Ratio(1.1, 0
 HOST_COST_US = Bound(5, 15)
 ADDED_HOST_COST_US = Bound(0.5, 2)  # by one build, to what another costs
 SECOND_RANK_MS = Bound(0.1, 1)  # per layer
+DATA_WAIT = Bound(0.01, 0.01)  # of a step
 MEMORY_OFF = Bound(0.03, 0.06)  # of what is expected, up or down
 AGENTS = {"formed_s": Bound(3, 6), "known_s": Bound(0.3, 0.6)}  # of 1,000, in seconds

@@ -183,7 +183,7 @@ class AnyWorldTest(FormatCase):
         formats = {
             "llmc": self.llmc("l", self.ids), "megatron": self.megatron("m", self.ids, self.lengths),
             "raw": self.write("r.tokens", struct.pack(f"<{len(self.ids)}q", *self.ids)),
-            "text": self.write("t.txt", bytes(self.ids)), "described": self.described("d", self.ids),
+            "text": self.write("t.txt", bytes(self.ids)),
         }
         reference = self.train_reference("reference", *self.ORDER, f"data.train={json.dumps(formats['text'])}")
         for name, files in formats.items():
