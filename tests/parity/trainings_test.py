@@ -12,6 +12,10 @@ import unittest
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,17 +74,22 @@ class TrainingsTest(unittest.TestCase):
     def test_finetune_gives_a_model_that_transformers_loads_and_that_has_learnt(self):
         torch.manual_seed(1)
         model = self.dir / "model"
-        LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        tokenizer = Tokenizer(BPE())
+        tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+        tokenizer.train([str(self.text)], BpeTrainer(vocab_size=300, initial_alphabet=ByteLevel.alphabet(), show_progress=False))
+        LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                                      max_position_embeddings=64, bos_token_id=None, eos_token_id=None)).save_pretrained(model)
+        tokenizer.save(str(model / "tokenizer.json"))
         self.run_script("finetune/finetune.sh", model, self.text, "--set", "train.steps=12", "--set", "optimizer.lr=3e-3", "--set",
                         "schedule.warmup_steps=1")
-        tokens = torch.tensor([list(self.text.read_bytes()[:64])])
+        tokens = torch.tensor([tokenizer.encode(self.text.read_text()[:200]).ids[:64]])
 
         def loss_of(folder: Path) -> float:
             with torch.no_grad():
                 return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(input_ids=tokens, labels=tokens).loss.item()
 
         self.assertLess(loss_of(self.dir / "finetuned"), 0.8 * loss_of(model))
+        self.assertEqual((self.dir / "finetuned/tokenizer.json").read_bytes(), (model / "tokenizer.json").read_bytes())
 
 
 if __name__ == "__main__":

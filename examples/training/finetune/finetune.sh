@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Trains a Hugging Face model on, and writes it back as one: in the present folder it makes checkpoints, metrics.jsonl and
-# finetuned, which transformers loads.
+# Trains a Hugging Face model on, and writes it back as one: in the present folder it makes tokens.bin of the text, checkpoints,
+# metrics.jsonl and finetuned, which transformers loads.
 #
-#   finetune.sh MODEL DATA [--set section.key=value]...
+#   finetune.sh MODEL TEXT [--set section.key=value]...
 #
-# MODEL: a folder with config.json and model.safetensors. DATA: text, whose bytes are the model's tokens, or a file of tokens
-# (docs/DATA.md). RANKS: worker processes, 2 if it is not set.
+# MODEL: a folder with config.json, model.safetensors and tokenizer.json. RANKS: worker processes, 2 if it is not set.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-usage="usage: finetune.sh MODEL DATA [--set section.key=value]..."
+usage="usage: finetune.sh MODEL TEXT [--set section.key=value]..."
 model=$(realpath "${1:?"$usage"}")
-data=$(realpath "${2:?"$usage"}")
+text=$(realpath "${2:?"$usage"}")
 shift 2
 
+[[ -e tokens.bin ]] || fsdp-train tokenize --tokenizer "$model/tokenizer.json" --output tokens "$text"
 fsdprun --standalone --nproc-per-node "${RANKS:-2}" --no-python fsdp-train --config "$here/train.json" \
-  --set model.config="$model" --set model.weights="$model" --set data.train="[\"$data\"]" "$@"
+  --set model.config="$model" --set model.weights="$model" "$@"
 
 newest=$(find checkpoints -maxdepth 1 -name 'step-*' | sort --version-sort | tail --lines 1)
 fsdpctl ckpt export "$newest" finetuned
