@@ -17,8 +17,8 @@ struct RunStart {
   std::function<bool()> is_replaced = {};
 };
 
-/// A place where what a run measures goes: a file, a display. Calls come in the order in which they
-/// stand here, from one thread. Errors of all: MetricsError; what it says of is lost then, and
+/// A place where what a run measures goes: a file, a display. Begin() comes first and End() last.
+/// Thread: one. Errors of all: MetricsError; what it says of is lost then, and
 /// later calls may succeed, but not after MetricsReplacedError.
 class MetricSink {
  public:
@@ -27,6 +27,8 @@ class MetricSink {
   MetricSink(const MetricSink&) = delete;
   MetricSink& operator=(const MetricSink&) = delete;
 
+  /// Also when the run has gone back to a checkpoint: records of later steps are replaced by what
+  /// follows.
   virtual void Begin(const RunStart& /*start*/) {}
   virtual void Step(const StepMetrics& metrics) = 0;
   virtual void Evaluation(int64_t step, double loss) = 0;

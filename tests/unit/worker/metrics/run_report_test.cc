@@ -114,6 +114,21 @@ TEST_F(RunReportTest, ReplacedProcessLeavesTheFileAlone) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+TEST_F(RunReportTest, RunThatGoesBackHasEachStepOnce) {
+  RunReport report(Options(path_), none_);
+  report.OpenMetrics({.origin = {.run = "r"}, .is_replaced = is_not_replaced_});
+  for (const int64_t step : {2, 4}) {
+    report.Step(At(step));
+  }
+  report.GoBackTo(2);
+  report.Step(At(4));
+  std::vector<int64_t> steps;
+  for (const auto& record : Records()) {
+    steps.push_back(record.at("step").get<int64_t>());
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 4}));
+}
+
 TEST_F(RunReportTest, FlopsAndTheirShareFollowFromTheSpeed) {
   RunReportOptions options = Options(path_);
   options.flops_per_token = 3e6;

@@ -74,6 +74,20 @@ TEST_F(TensorBoardSinkTest, FileHasVersionConfigurationStepsAndEvaluations) {
   EXPECT_NE(events[6].find("eval/loss"), std::string::npos);
 }
 
+TEST_F(TensorBoardSinkTest, RunThatGoesBackReplacesLaterStepsToo) {
+  {
+    TensorBoardSink sink(folder_, "{}", {.every = 1, .total = 5});
+    sink.Begin({});
+    sink.Step({.step = 1});
+    sink.Begin({.completed_steps = 0});
+    sink.Step({.step = 1});
+  }
+  ASSERT_EQ(Files().size(), 2u);
+  for (const std::string& file : Files()) {
+    EXPECT_EQ(EventsIn(file).size(), 4u);
+  }
+}
+
 TEST_F(TensorBoardSinkTest, EveryStartHasAFileThatReplacesLaterSteps) {
   Run(0, 4);
   Run(2, 5);
