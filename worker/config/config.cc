@@ -1,51 +1,97 @@
 #include "worker/config/config.h"
 
 #include "worker/config/config_schema.h"
+#include "worker/config/resolve.h"
+#include "worker/config/training_rules.h"
 
 namespace fsdprun::worker {
 namespace {
 
 void ParseModelAndData(const Json& resolved, TrainConfig& config) {
   const Json& model = resolved.at("model");
-  config.model = {model.at("config"), model.at("weights"), model.at("seed"), model.at("on_change")};
+  config.model = {model.at("config"), model.at("weights"), model.at("seed"), model.at("on_change"),
+                  model.at("kernels") == "fused"};
   const Json& data = resolved.at("data");
-  config.data = {data.at("train"),   data.at("valid"), data.at("seq_len"),
-                 data.at("shuffle"), data.at("seed"),  data.at("on_change")};
+  config.data = {data.at("train").is_null() ? Json::array() : data.at("train"),
+                 data.at("valid"),
+                 data.at("seq_len"),
+                 data.at("shuffle"),
+                 data.at("seed"),
+                 data.at("on_change"),
+                 data.at("format"),
+                 data.at("dtype"),
+                 data.at("sampler"),
+                 data.at("drop_last"),
+                 data.at("documents"),
+                 data.at("document_end"),
+                 {}};
+  for (const Json& source : data.at("mixture")) {
+    config.data.mixture.push_back({source.at("files"), source.at("weight")});
+  }
 }
 
-void ParseTraining(const Json& resolved, TrainConfig& config) {
-  const Json& train = resolved.at("train");
+void ParseTrain(const Json& train, TrainConfig& config) {
   config.train = {train.at("steps"),
                   train.at("micro_batch_size"),
                   train.at("grad_accumulation"),
+                  train.at("global_batch_size"),
                   train.at("sync_each_micro_batch"),
                   train.at("max_grad_norm"),
                   train.at("activation_checkpointing"),
                   train.at("eval_every"),
-                  train.at("eval_batches")};
-  const Json& optimizer = resolved.at("optimizer");
-  config.optimizer = {optimizer.at("lr"),  optimizer.at("betas")[0],     optimizer.at("betas")[1],
-                      optimizer.at("eps"), optimizer.at("weight_decay"), optimizer.at("no_decay")};
-  const Json& schedule = resolved.at("schedule");
-  const std::string kind = schedule.at("kind");
-  config.schedule = {kind == "cosine"   ? ScheduleKind::kCosine
-                     : kind == "linear" ? ScheduleKind::kLinear
-                                        : ScheduleKind::kConstant,
-                     schedule.at("warmup_steps"), schedule.at("min_lr_ratio"), config.train.steps};
+                  train.at("eval_batches"),
+                  train.at("on_nonfinite"),
+                  train.at("on_spike"),
+                  train.at("spike_window"),
+                  train.at("spike_deviations"),
+                  train.at("max_bad_steps"),
+                  train.at("max_rollbacks"),
+                  train.at("deterministic")};
+}
+
+void ParseOptimizer(const Json& optimizer, TrainConfig& config) {
+  const std::string name = optimizer.at("name");
+  const bool is_muon = name == "muon";
+  const auto or_auto = [&optimizer](const char* key, const Json& otherwise) {
+    return optimizer.at(key) == "auto" ? otherwise : optimizer.at(key);
+  };
+  config.optimizer = {name,
+                      optimizer.at("lr"),
+                      optimizer.at("betas")[0],
+                      optimizer.at("betas")[1],
+                      optimizer.at("eps"),
+                      optimizer.at("weight_decay"),
+                      optimizer.at("no_decay"),
+                      or_auto("momentum", is_muon ? 0.95 : 0.0),
+                      optimizer.at("dampening"),
+                      or_auto("nesterov", is_muon),
+                      optimizer.at("ns_steps"),
+                      optimizer.at("adjust_lr_fn"),
+                      or_auto("adamw_lr", optimizer.at("lr"))};
+}
+
+void ParseTraining(const Json& resolved, TrainConfig& config) {
+  ParseTrain(resolved.at("train"), config);
+  ParseOptimizer(resolved.at("optimizer"), config);
+  config.schedule = ParseSchedule(resolved.at("schedule"), config.train.steps);
+}
+
+void ParseMetrics(const Json& section, TrainConfig::Metrics& metrics) {
+  metrics.jsonl = section.at("jsonl");
+  metrics.tensorboard = section.at("tensorboard");
+  metrics.every_steps = section.at("every_steps");
+  if (section.at("peak_flops").is_number()) {
+    metrics.peak_flops = section.at("peak_flops").get<double>();
+  }
+  metrics.trace_dir = section.at("trace_dir");
+  metrics.trace_first = section.at("trace_steps")[0];
+  metrics.trace_last = section.at("trace_steps")[1];
 }
 
 }  // namespace
 
 Json ResolveConfig(const std::string& path, const std::vector<std::string>& overrides) {
-  Json config = DefaultConfig();
-  if (!path.empty()) {
-    MergeConfig(config, ReadStrictJsonFile(path), path);
-  }
-  for (const std::string& assignment : overrides) {
-    ApplyOverride(config, assignment);
-  }
-  ValidateConfig(config);
-  return config;
+  return ResolveConfig(ConfigSources{.file = path, .overrides = overrides});
 }
 
 Json ResolveConfigForUse(const Json& trained, const std::string& source,
@@ -80,17 +126,12 @@ TrainConfig ParseConfig(const Json& resolved) {
   const Json& precision = resolved.at("precision");
   config.precision = {precision.at("param"), precision.at("reduce"), precision.at("output")};
   const Json& checkpoint = resolved.at("checkpoint");
-  config.checkpoint = {checkpoint.at("dir"),
-                       checkpoint.at("every_steps"),
-                       checkpoint.at("keep"),
-                       checkpoint.at("keep_every"),
-                       checkpoint.at("async"),
-                       checkpoint.at("on_failure"),
-                       checkpoint.at("resume"),
-                       checkpoint.at("takeover"),
-                       checkpoint.at("claim_timeout_seconds")};
-  const Json& metrics = resolved.at("metrics");
-  config.metrics = {metrics.at("jsonl"), metrics.at("every_steps")};
+  config.checkpoint = {checkpoint.at("dir"),           checkpoint.at("every_steps"),
+                       checkpoint.at("every_minutes"), checkpoint.at("keep"),
+                       checkpoint.at("keep_every"),    checkpoint.at("async"),
+                       checkpoint.at("on_failure"),    checkpoint.at("resume"),
+                       checkpoint.at("takeover"),      checkpoint.at("claim_timeout_seconds")};
+  ParseMetrics(resolved.at("metrics"), config.metrics);
   return config;
 }
 

@@ -18,6 +18,7 @@ struct TrainConfig {
     std::string weights;
     uint64_t seed = 0;
     std::string on_change;
+    bool has_fused_kernels = false;
   } model;
   struct Data {
     std::vector<std::string> train;
@@ -26,24 +27,54 @@ struct TrainConfig {
     bool shuffle = false;
     uint64_t seed = 0;
     std::string on_change;
+    std::string format;
+    std::string dtype;
+    std::string sampler;
+    bool drop_last = false;
+    std::string documents;
+    /// -1: as the files say.
+    int64_t document_end = -1;
+    struct Source {
+      std::vector<std::string> files;
+      double weight = 0;
+    };
+    std::vector<Source> mixture;
   } data;
   struct Train {
     int64_t steps = 0;
     int64_t micro_batch_size = 0;
     int64_t grad_accumulation = 0;
+    /// 0: grad_accumulation says it.
+    int64_t global_batch_size = 0;
     bool sync_each_micro_batch = false;
     double max_grad_norm = 0;
     bool activation_checkpointing = false;
     int64_t eval_every = 0;
     int64_t eval_batches = 0;
+    std::string on_nonfinite = "stop";
+    std::string on_spike = "off";
+    int64_t spike_window = 0;
+    double spike_deviations = 0;
+    int64_t max_bad_steps = 0;
+    int64_t max_rollbacks = 0;
+    bool deterministic = false;
   } train;
   struct Optimizer {
+    std::string name = "adamw";
     double lr = 0;
     double beta1 = 0;
     double beta2 = 0;
     double eps = 0;
     double weight_decay = 0;
     std::vector<std::string> no_decay;
+    // Of sgd and muon.
+    double momentum = 0;
+    double dampening = 0;
+    bool nesterov = false;
+    // Of muon.
+    int64_t ns_steps = 0;
+    std::string adjust_lr_fn;
+    double adamw_lr = 0;
   } optimizer;
   Schedule schedule;
   struct Parallel {
@@ -60,6 +91,8 @@ struct TrainConfig {
   struct Checkpoint {
     std::string dir;
     int64_t every_steps = 0;
+    /// 0: never.
+    double every_minutes = 0;
     int64_t keep = 0;
     int64_t keep_every = 0;
     bool is_async = false;
@@ -70,7 +103,13 @@ struct TrainConfig {
   } checkpoint;
   struct Metrics {
     std::string jsonl;
+    std::string tensorboard;
     int64_t every_steps = 0;
+    /// Of one device; 0: not known. Absent: to be found out.
+    std::optional<double> peak_flops;
+    std::string trace_dir;
+    int64_t trace_first = 0;
+    int64_t trace_last = 0;
   } metrics;
 };
 

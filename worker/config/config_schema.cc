@@ -5,9 +5,20 @@
 #include <sstream>
 
 #include "worker/config/sections/sections.h"
+#include "worker/config/training_rules.h"
 
 namespace fsdprun::worker {
 namespace {
+
+/// One source of data.mixture.
+bool IsMixtureSource(const Json& value) {
+  return value.is_object() && value.size() == 2 && value.contains("files") &&
+         value.at("files").is_array() && !value.at("files").empty() &&
+         std::all_of(value.at("files").begin(), value.at("files").end(),
+                     [](const Json& file) { return file.is_string() && file != ""; }) &&
+         value.contains("weight") && value.at("weight").is_number() &&
+         value.at("weight").get<double>() > 0;
+}
 
 bool HasKind(const Json& value, ValueKind kind) {
   switch (kind) {
@@ -23,11 +34,28 @@ bool HasKind(const Json& value, ValueKind kind) {
       return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& entry) {
                return entry.is_string() && entry != "";
              });
+    case ValueKind::kIntegerList:
+      return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& entry) {
+               return entry.is_number_integer();
+             });
     case ValueKind::kBetas:
       return value.is_array() && std::all_of(value.begin(), value.end(),
                                              [](const Json& beta) { return beta.is_number(); });
+    case ValueKind::kMixture:
+      return value.is_array() && std::all_of(value.begin(), value.end(), IsMixtureSource);
+    case ValueKind::kIntegerOrAuto:
+      return value == "auto" || HasKind(value, ValueKind::kInteger);
+    case ValueKind::kNumberOrAuto:
+      return value == "auto" || HasKind(value, ValueKind::kNumber);
+    case ValueKind::kBooleanOrAuto:
+      return value == "auto" || value.is_boolean();
   }
   return false;
+}
+
+/// Whether data.mixture says what data.train would.
+bool IsReplaced(const ConfigKey& key, const Json& config) {
+  return key.path == "data.train" && !config.at("data").at("mixture").empty();
 }
 
 std::string_view SectionOf(std::string_view path) { return path.substr(0, path.find('.')); }
@@ -200,6 +228,9 @@ void ValidateConfig(const Json& config) {
   for (const ConfigKey& key : ConfigSchema()) {
     const Json& value =
         config.at(std::string(SectionOf(key.path))).at(std::string(NameOf(key.path)));
+    if (value.is_null() && IsReplaced(key, config)) {
+      continue;
+    }
     if (value.is_null() && key.default_value.empty()) {
       throw ConfigError("configuration: " + std::string(key.path) + " is missing: expected " +
                         std::string(key.expectation));
@@ -209,6 +240,7 @@ void ValidateConfig(const Json& config) {
                         ": expected " + std::string(key.expectation));
     }
   }
+  CheckTrainingRules(config);
 }
 
 std::string DescribeConfigKeys() {

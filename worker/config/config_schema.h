@@ -8,7 +8,20 @@
 
 namespace fsdprun::worker {
 
-enum class ValueKind { kString, kInteger, kNumber, kBoolean, kStringList, kBetas };
+enum class ValueKind {
+  kString,
+  kInteger,
+  kNumber,
+  kBoolean,
+  kStringList,
+  kIntegerList,
+  kBetas,
+  kMixture,
+  // Or the word "auto".
+  kIntegerOrAuto,
+  kNumberOrAuto,
+  kBooleanOrAuto,
+};
 
 /// One key of the training configuration. Defaults, validation and `--help` all come from the table
 /// of these.

@@ -12,6 +12,11 @@ std::vector<ConfigKey> TrainKeys() {
        "windows per rank in one forward", IsCount<1>},
       {"train.grad_accumulation", kInteger, "1", "an integer >= 1",
        "forwards per rank and optimizer step", IsCount<1>},
+      {"train.global_batch_size", kInteger, "0", "an integer >= 0",
+       "windows in an optimizer step of all ranks together, whatever their number; the number of "
+       "forwards follows from it and train.micro_batch_size; 0: from train.grad_accumulation and "
+       "the number of ranks",
+       IsCount<0>},
       {"train.sync_each_micro_batch", kBoolean, "true", "true or false",
        "reduce the gradients after each forward of train.grad_accumulation, so that a rank keeps a "
        "shard of their sum; false: after the last one only, with less communication and whole "
@@ -21,6 +26,34 @@ std::vector<ConfigKey> TrainKeys() {
        "clip the global gradient norm to this; 0: never", IsNotNegative},
       {"train.activation_checkpointing", kBoolean, "false", "true or false",
        "recompute each block in backward instead of keeping its activations", nullptr},
+      {"train.on_nonfinite", kString, "\"stop\"", "\"stop\", \"skip\" or \"rollback\"",
+       "what follows a loss or gradient norm that is infinite or NaN, which no weight is updated "
+       "with; stop: training ends; skip: it goes on with the next step; rollback: it goes on from "
+       "the newest checkpoint, without the data of this step",
+       [](const Json& value) {
+         return IsOneOf(value, {"stop", "skip", "rollback"});
+       }},
+      {"train.on_spike", kString, "\"off\"", "\"off\", \"stop\", \"skip\" or \"rollback\"",
+       "the same for a loss or gradient norm that is far above that of the steps before; off: it "
+       "is not looked for",
+       [](const Json& value) {
+         return IsOneOf(value, {"off", "stop", "skip", "rollback"});
+       }},
+      {"train.spike_window", kInteger, "100", "an integer from 2 to 100000",
+       "good steps whose mean and standard deviation a spike is measured by; before so many there "
+       "is none",
+       [](const Json& value) { return IsCount<2>(value) && value.get<int64_t>() <= 100'000; }},
+      {"train.spike_deviations", kNumber, "6.0", "a number > 0",
+       "standard deviations above the mean at which a spike begins; a deviation counts as at least "
+       "1 % of the mean",
+       IsPositive},
+      {"train.max_bad_steps", kInteger, "3", "an integer >= 0",
+       "steps in a row that may be skipped; after one more training ends", IsCount<0>},
+      {"train.max_rollbacks", kInteger, "3", "an integer >= 0",
+       "how often a start goes back to a checkpoint; at one more training ends", IsCount<0>},
+      {"train.deterministic", kBoolean, "false", "true or false",
+       "only algorithms that give the same bits each time, and an error where there is none",
+       nullptr},
       {"train.eval_every", kInteger, "0", "an integer >= 0",
        "steps between evaluations on data.valid; 0: never (then also not at the end)", IsCount<0>},
       {"train.eval_batches", kInteger, "0", "an integer >= 0",

@@ -39,24 +39,34 @@ TEST(ConfigTest, RequiredKeysAreNamed) {
   EXPECT_EQ(Refusal({}), "configuration: model.config is missing: expected a path");
   EXPECT_EQ(Refusal({"model.config=m"}),
             "configuration: data.train is missing: expected a list of at least one path");
+  const std::string mixture = R"(data.mixture=[{"files": ["x"], "weight": 1}])";
+  EXPECT_EQ(Refusal({"model.config=m", mixture}), "accepted");
+  EXPECT_TRUE(ParseConfig(ResolveConfig("", {"model.config=m", mixture})).data.train.empty());
 }
 
 TEST(ConfigTest, SchemaIsExactlyTheContract) {
   const std::map<std::string, std::set<std::string>> contract = {
       {"model", {"config", "weights", "seed", "on_change"}},
       {"data",
-       {"train", "valid", "format", "tokenizer", "seq_len", "shuffle", "seed", "on_change"}},
+       {"train", "valid", "mixture", "format", "dtype", "tokenizer", "seq_len", "shuffle",
+        "sampler", "drop_last", "documents", "document_end", "seed", "on_change"}},
       {"train",
        {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm", "sync_each_micro_batch",
-        "activation_checkpointing", "eval_every", "eval_batches"}},
-      {"optimizer", {"name", "lr", "betas", "eps", "weight_decay", "no_decay"}},
-      {"schedule", {"kind", "warmup_steps", "min_lr_ratio"}},
+        "activation_checkpointing", "eval_every", "eval_batches", "global_batch_size",
+        "on_nonfinite", "on_spike", "spike_window", "spike_deviations", "max_bad_steps",
+        "max_rollbacks", "deterministic"}},
+      {"optimizer",
+       {"name", "lr", "betas", "eps", "weight_decay", "no_decay", "momentum", "dampening",
+        "nesterov", "ns_steps", "adjust_lr_fn", "adamw_lr"}},
+      {"schedule",
+       {"kind", "warmup_steps", "min_lr_ratio", "decay_steps", "decay_fraction", "decay_shape"}},
       {"parallel", {"backend", "strategy", "dp_replicate", "timeout_seconds", "tp"}},
       {"precision", {"param", "reduce", "output"}},
       {"checkpoint",
-       {"dir", "every_steps", "keep", "keep_every", "async", "on_failure", "resume", "takeover",
-        "claim_timeout_seconds"}},
-      {"metrics", {"jsonl", "tensorboard", "every_steps"}}};
+       {"dir", "every_steps", "every_minutes", "keep", "keep_every", "async", "on_failure",
+        "resume", "takeover", "claim_timeout_seconds"}},
+      {"metrics",
+       {"jsonl", "tensorboard", "every_steps", "peak_flops", "trace_dir", "trace_steps"}}};
   std::map<std::string, std::set<std::string>> actual;
   for (const ConfigKey& key : ConfigSchema()) {
     const std::string path(key.path);
@@ -96,7 +106,17 @@ std::vector<KeyCase> KeyCases() {
        }()},
       {"model.on_change", {"refuse", "warn"}, {"ignore", "", "true"}},
       {"data.valid", {"[]", "[\"a\"]"}, bad_list},
-      {"data.format", {"text"}, {"parquet", ""}},
+      {"data.format", {"auto", "text", "llmc", "megatron", "datatrove", "raw"}, {"parquet", ""}},
+      {"data.dtype", {"auto", "uint16", "int64"}, {"float32", "uint64", ""}},
+      {"data.sampler", {"torch", "global"}, {"random", ""}},
+      {"data.drop_last", {"true", "false"}, bad_flag},
+      {"data.documents", {"join", "mask", "separate"}, {"split", ""}},
+      {"data.document_end", {"-1", "0", "50256"}, {"-2", "1.5", "\"0\"", "9223372036854775808"}},
+      {"data.mixture",
+       {"[]", R"([{"files": ["a", "b"], "weight": 0.5}])"},
+       {"[1]", "{}", R"([{"files": [], "weight": 1}])", R"([{"files": ["a"]}])",
+        R"([{"files": ["a"], "weight": 0}])", R"([{"files": ["a"], "weight": "1"}])",
+        R"([{"files": ["a"], "weight": 1, "more": 1}])", R"([{"files": "a", "weight": 1}])"}},
       {"data.tokenizer", {"byte"}, {"gpt2"}},
       {"data.seq_len", {"1", "4096"}, bad_positive},
       {"data.shuffle", {"true", "false"}, bad_flag},
@@ -110,7 +130,25 @@ std::vector<KeyCase> KeyCases() {
       {"train.activation_checkpointing", {"true", "false"}, bad_flag},
       {"train.eval_every", {"0", "5"}, bad_count},
       {"train.eval_batches", {"0", "5"}, bad_count},
-      {"optimizer.name", {"adamw"}, {"sgd", "AdamW"}},
+      {"train.global_batch_size", {"0", "8"}, bad_count},
+      {"train.on_nonfinite", {"stop", "skip"}, {"off", "ignore", ""}},
+      {"train.on_spike", {"off", "stop", "skip"}, {"ignore", "", "true"}},
+      {"train.spike_window", {"100"}, {"0", "1", "1.5", "100001", "x"}},
+      {"train.spike_deviations", {"6"}, {"0", "-1", "x", "true"}},
+      {"train.max_bad_steps", {"0", "5"}, bad_count},
+      {"train.max_rollbacks", {"0", "5"}, bad_count},
+      {"train.deterministic", {"true", "false"}, bad_flag},
+      // What needs another optimizer or schedule: training_rules_test.cc.
+      {"optimizer.name", {"adamw", "sgd", "muon"}, {"AdamW", "lion", ""}},
+      {"optimizer.momentum", {"auto"}, {"1", "-0.1", "much", "true", "null"}},
+      {"optimizer.dampening", {"0"}, {"-0.1", "1.1", "x"}},
+      {"optimizer.nesterov", {"auto"}, {"1", "yes", "null"}},
+      {"optimizer.ns_steps", {"5"}, {"0", "100", "1.5"}},
+      {"optimizer.adjust_lr_fn", {"original"}, {"none", ""}},
+      {"optimizer.adamw_lr", {"auto"}, {"-1", "x", "true"}},
+      {"schedule.decay_steps", {"0"}, bad_count},
+      {"schedule.decay_fraction", {"0.1"}, {"-0.1", "1.1", "x"}},
+      {"schedule.decay_shape", {"linear"}, {"sqrt", ""}},
       {"optimizer.lr", {"0", "1e-3"}, bad_number},
       {"optimizer.betas",
        {"[0, 0.5]", "[0.9, 0.999]"},
@@ -118,7 +156,7 @@ std::vector<KeyCase> KeyCases() {
       {"optimizer.eps", {"1e-8"}, {"0", "-1", "\"x\""}},
       {"optimizer.weight_decay", {"0", "0.1"}, bad_number},
       {"optimizer.no_decay", {"[]", "[\"*norm*\"]"}, bad_list},
-      {"schedule.kind", {"constant", "linear", "cosine"}, {"exponential", ""}},
+      {"schedule.kind", {"constant", "linear", "cosine", "wsd"}, {"exponential", ""}},
       {"schedule.warmup_steps", {"0", "10"}, bad_count},
       {"schedule.min_lr_ratio", {"0", "1", "0.1"}, {"-0.1", "1.1", "\"x\""}},
       {"parallel.backend", {"auto", "shm", "gloo", "nccl"}, {"mpi"}},
@@ -131,6 +169,7 @@ std::vector<KeyCase> KeyCases() {
       {"precision.output", {"float32", "bfloat16"}, {"int8"}},
       {"checkpoint.dir", {"", "/x", "5"}, {}},
       {"checkpoint.every_steps", {"0", "3"}, bad_count},
+      {"checkpoint.every_minutes", {"0", "0.5", "30"}, bad_number},
       {"checkpoint.keep", {"0", "1", "3"}, bad_count},
       {"checkpoint.keep_every", {"0", "1000"}, bad_count},
       {"checkpoint.async", {"true", "false"}, bad_flag},
@@ -139,8 +178,13 @@ std::vector<KeyCase> KeyCases() {
       {"checkpoint.takeover", {"true", "false"}, bad_flag},
       {"checkpoint.claim_timeout_seconds", {"0.01", "30", "300"}, {"0", "-1", "301", "x"}},
       {"metrics.jsonl", {"", "m.jsonl"}, {}},
-      {"metrics.tensorboard", {""}, {"runs/tb"}},
+      {"metrics.tensorboard", {"", "runs/tb"}, {}},
       {"metrics.every_steps", {"0", "10"}, bad_count},
+      {"metrics.peak_flops", {"auto", "0", "989e12"}, {"-1", "fast", "true", "null", "[1]"}},
+      {"metrics.trace_dir", {"", "t"}, {}},
+      {"metrics.trace_steps",
+       {"[3, 4]", "[1, 1]"},
+       {"[4, 3]", "[0, 1]", "[1]", "[1, 2, 3]", "3", "[1.5, 2]", "[\"1\", 2]"}},
   };
 }
 
@@ -263,6 +307,13 @@ std::vector<std::string> SettingOfEveryKey() {
           "data.shuffle=false",
           "data.seed=3",
           "data.on_change=warn",
+          "data.format=raw",
+          "data.dtype=uint16",
+          "data.sampler=global",
+          "data.drop_last=true",
+          "data.documents=mask",
+          "data.document_end=20",
+          R"(data.mixture=[{"files": ["x", "y"], "weight": 0.25}])",
           "train.steps=4",
           "train.micro_batch_size=5",
           "train.grad_accumulation=6",
@@ -271,6 +322,13 @@ std::vector<std::string> SettingOfEveryKey() {
           "train.activation_checkpointing=true",
           "train.eval_every=8",
           "train.eval_batches=9",
+          "train.on_nonfinite=skip",
+          "train.on_spike=rollback",
+          "train.spike_window=21",
+          "train.spike_deviations=2.5",
+          "train.max_bad_steps=22",
+          "train.max_rollbacks=23",
+          "train.deterministic=true",
           "optimizer.lr=0.1",
           "optimizer.betas=[0.2, 0.3]",
           "optimizer.eps=0.4",
@@ -286,6 +344,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "precision.param=bfloat16",
           "checkpoint.dir=d",
           "checkpoint.every_steps=11",
+          "checkpoint.every_minutes=1.5",
           "checkpoint.keep=12",
           "checkpoint.keep_every=15",
           "checkpoint.async=false",
@@ -294,7 +353,11 @@ std::vector<std::string> SettingOfEveryKey() {
           "checkpoint.takeover=true",
           "checkpoint.claim_timeout_seconds=12.5",
           "metrics.jsonl=m",
-          "metrics.every_steps=13"};
+          "metrics.tensorboard=b",
+          "metrics.every_steps=13",
+          "metrics.peak_flops=1e12",
+          "metrics.trace_dir=t",
+          "metrics.trace_steps=[16, 17]"};
 }
 
 TEST(ConfigTest, EveryKeyReachesItsField) {
@@ -306,10 +369,14 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   for (const std::string& setting : settings) {
     EXPECT_EQ(others.erase(setting.substr(0, setting.find('='))), 1u) << setting;
   }
-  // They have one possible value each; those of precision are below.
-  EXPECT_THAT(others,
-              ElementsAre("data.format", "data.tokenizer", "metrics.tensorboard", "optimizer.name",
-                          "parallel.tp", "precision.output", "precision.reduce"));
+  // They have one possible value each, or are of another optimizer or schedule
+  // (training_rules_test.cc); those of precision are below.
+  EXPECT_THAT(others, ElementsAre("data.tokenizer", "optimizer.adamw_lr", "optimizer.adjust_lr_fn",
+                                  "optimizer.dampening", "optimizer.momentum", "optimizer.name",
+                                  "optimizer.nesterov", "optimizer.ns_steps", "parallel.tp",
+                                  "precision.output", "precision.reduce", "schedule.decay_fraction",
+                                  "schedule.decay_shape", "schedule.decay_steps",
+                                  "train.global_batch_size"));
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;
@@ -319,12 +386,21 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
   EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed, data.on_change),
             std::tuple(2, false, 3u, "warn"));
+  EXPECT_EQ(std::tie(data.format, data.dtype, data.sampler, data.drop_last, data.documents,
+                     data.document_end),
+            std::tuple("raw", "uint16", "global", true, "mask", 20));
+  ASSERT_EQ(data.mixture.size(), 1u);
+  EXPECT_EQ(data.mixture[0].files, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(data.mixture[0].weight, 0.25);
   EXPECT_EQ(std::tie(train.steps, train.micro_batch_size, train.grad_accumulation,
                      train.sync_each_micro_batch),
             std::tuple(4, 5, 6, false));
   EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.eval_every,
                      train.eval_batches),
             std::tuple(7.5, true, 8, 9));
+  EXPECT_EQ(std::tie(train.on_nonfinite, train.on_spike, train.spike_window, train.spike_deviations,
+                     train.max_bad_steps, train.max_rollbacks, train.deterministic),
+            std::tuple("skip", "rollback", 21, 2.5, 22, 23, true));
   EXPECT_EQ(std::tie(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps,
                      optimizer.weight_decay),
             std::tuple(0.1, 0.2, 0.3, 0.4, 0.5));
@@ -340,7 +416,12 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
             std::tuple("d", 11, 12, 15, false, "stop"));
   EXPECT_EQ(std::tie(checkpoint.resume, checkpoint.takeover, checkpoint.claim_timeout_seconds),
             std::tuple("r", true, 12.5));
-  EXPECT_EQ(std::tie(metrics.jsonl, metrics.every_steps), std::tuple("m", 13));
+  EXPECT_EQ(checkpoint.every_minutes, 1.5);
+  EXPECT_EQ(std::tie(metrics.jsonl, metrics.tensorboard, metrics.every_steps),
+            std::tuple("m", "b", 13));
+  EXPECT_EQ(metrics.peak_flops, 1e12);
+  EXPECT_EQ(std::tie(metrics.trace_dir, metrics.trace_first, metrics.trace_last),
+            std::tuple("t", 16, 17));
 }
 
 TEST(ConfigTest, EveryPrecisionReachesItsField) {

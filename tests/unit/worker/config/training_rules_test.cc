@@ -1,0 +1,121 @@
+#include "worker/config/training_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "worker/config/config.h"
+#include "worker/config/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+/// What a configuration with these settings is refused with; empty: it is not.
+std::string RefusalOf(const std::vector<std::string>& settings) {
+  std::vector<std::string> all = {"model.config=unused", "data.train=[\"unused\"]"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  try {
+    ParseConfig(ResolveConfig("", all));
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TrainConfig With(std::vector<std::string> settings) {
+  settings.insert(settings.begin(), {"model.config=unused", "data.train=[\"unused\"]"});
+  return ParseConfig(ResolveConfig("", settings));
+}
+
+TEST(TrainingRulesTest, OptionsOfAnotherOptimizerAreRefused) {
+  EXPECT_EQ(RefusalOf({"optimizer.momentum=0.9"}),
+            "configuration: optimizer.momentum = 0.9: expected the default, \"auto\", with "
+            "optimizer.name = \"adamw\"; it is for \"sgd\" or \"muon\"");
+  EXPECT_EQ(RefusalOf({"optimizer.name=sgd", "optimizer.betas=[0.9,0.95]"}),
+            "configuration: optimizer.betas = [0.9,0.95]: expected the default, [0.9,0.999], with "
+            "optimizer.name = \"sgd\"; it is for \"adamw\" or \"muon\"");
+  EXPECT_NE(RefusalOf({"optimizer.name=sgd", "optimizer.ns_steps=6"}), "");
+  EXPECT_NE(RefusalOf({"optimizer.name=muon", "optimizer.dampening=0.5"}), "");
+  EXPECT_EQ(RefusalOf({"optimizer.name=muon", "optimizer.betas=[0.9,0.95]",
+                       "optimizer.adamw_lr=0.001", "optimizer.adjust_lr_fn=match_rms_adamw"}),
+            "");
+}
+
+TEST(TrainingRulesTest, ValuesThatNoOptimizerTakesAreRefused) {
+  EXPECT_EQ(RefusalOf({"optimizer.name=lion"}),
+            "configuration: optimizer.name = \"lion\": expected \"adamw\", \"sgd\" or \"muon\"");
+  EXPECT_NE(RefusalOf({"optimizer.name=sgd", "optimizer.momentum=1"}), "");
+  EXPECT_NE(RefusalOf({"optimizer.name=sgd", "optimizer.momentum=much"}), "");
+  EXPECT_NE(RefusalOf({"optimizer.name=muon", "optimizer.ns_steps=100"}), "");
+  EXPECT_EQ(RefusalOf({"optimizer.name=sgd", "optimizer.nesterov=true"}),
+            "configuration: optimizer.nesterov = true: expected false without optimizer.momentum, "
+            "and with optimizer.dampening");
+  EXPECT_EQ(RefusalOf({"optimizer.name=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9"}),
+            "");
+}
+
+TEST(TrainingRulesTest, DecayThatDoesNotFitIsRefused) {
+  EXPECT_EQ(RefusalOf({"schedule.decay_steps=5"}),
+            "configuration: schedule.decay_steps = 5: expected the default, 0, with schedule.kind "
+            "= \"constant\"; it is for \"wsd\"");
+  EXPECT_EQ(RefusalOf({"schedule.kind=wsd", "train.steps=100", "schedule.warmup_steps=80",
+                       "schedule.decay_steps=30"}),
+            "configuration: schedule.decay_steps = 30: expected a decay that fits behind the 80 "
+            "steps of schedule.warmup_steps into the 100 of train.steps; it has 30");
+  EXPECT_EQ(RefusalOf({"schedule.kind=wsd", "train.steps=100", "schedule.warmup_steps=80",
+                       "schedule.decay_steps=20"}),
+            "");
+}
+
+TEST(TrainingRulesTest, BatchesAndRollbacksNeedWhatTheyStandOn) {
+  EXPECT_EQ(RefusalOf({"train.global_batch_size=8", "train.grad_accumulation=2"}),
+            "configuration: train.grad_accumulation = 2: expected 1 with train.global_batch_size, "
+            "which it follows from");
+  EXPECT_EQ(RefusalOf({"train.on_nonfinite=rollback"}),
+            "configuration: train.on_nonfinite = \"rollback\": expected another one without "
+            "checkpoint.dir, from which it would go on");
+  EXPECT_EQ(RefusalOf({"train.on_spike=rollback", "checkpoint.dir=somewhere"}), "");
+  EXPECT_NE(RefusalOf({"train.spike_window=50"}), "");
+}
+
+TEST(TrainingRulesTest, AutoIsWhatTheOptimizerUsesInPyTorch) {
+  const TrainConfig::Optimizer sgd = With({"optimizer.name=sgd"}).optimizer;
+  EXPECT_EQ(sgd.momentum, 0);
+  EXPECT_FALSE(sgd.nesterov);
+  const TrainConfig::Optimizer muon = With({"optimizer.name=muon", "optimizer.lr=0.02"}).optimizer;
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_TRUE(muon.nesterov);
+  EXPECT_EQ(muon.adamw_lr, 0.02);
+  EXPECT_EQ(With({"optimizer.name=muon", "optimizer.adamw_lr=0.003"}).optimizer.adamw_lr, 0.003);
+}
+
+TEST(TrainingRulesTest, KeysOfOtherOptimizersReachTheirFields) {
+  const TrainConfig sgd = With({"optimizer.name=sgd", "optimizer.momentum=0.5",
+                                "optimizer.dampening=0.25", "train.global_batch_size=6"});
+  EXPECT_EQ(sgd.optimizer.name, "sgd");
+  EXPECT_EQ(sgd.optimizer.momentum, 0.5);
+  EXPECT_EQ(sgd.optimizer.dampening, 0.25);
+  EXPECT_EQ(sgd.train.global_batch_size, 6);
+  const TrainConfig::Optimizer muon =
+      With({"optimizer.name=muon", "optimizer.momentum=0.8", "optimizer.nesterov=false",
+            "optimizer.ns_steps=6", "optimizer.adjust_lr_fn=match_rms_adamw"})
+          .optimizer;
+  EXPECT_EQ(muon.momentum, 0.8);
+  EXPECT_FALSE(muon.nesterov);
+  EXPECT_EQ(muon.ns_steps, 6);
+  EXPECT_EQ(muon.adjust_lr_fn, "match_rms_adamw");
+}
+
+TEST(TrainingRulesTest, DecayIsAFractionUnlessItsStepsAreGiven) {
+  EXPECT_EQ(With({"schedule.kind=wsd", "train.steps=50"}).schedule.decay_steps, 5);
+  const Schedule given = With({"schedule.kind=wsd", "train.steps=50", "schedule.decay_steps=20",
+                               "schedule.decay_shape=1-sqrt"})
+                             .schedule;
+  EXPECT_EQ(given.decay_steps, 20);
+  EXPECT_EQ(given.decay_shape, DecayShape::kOneMinusSqrt);
+  EXPECT_EQ(given.kind, ScheduleKind::kWsd);
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
