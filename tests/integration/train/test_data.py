@@ -168,7 +168,14 @@ class FormatCase(TrainCase):
             self.assertNotIn("warning: the", out)
         for (step, loss), expected in zip(self.losses().items(), self.losses(reference).values(), strict=True):
             self.assertAlmostEqual(loss / expected, 1, delta=1e-5, msg=f"step {step}")
+        if self.evaluation(reference) is not None:
+            self.assertAlmostEqual(self.evaluation() / self.evaluation(reference), 1, delta=1e-5)
         self.metrics.unlink()
+
+    def evaluation(self, path=None):
+        """The last one's loss."""
+        losses = [record["eval_loss"] for record in self.records(path) if "eval_loss" in record]
+        return losses[-1] if losses else None
 
     def train_reference(self, name, *settings):
         reference = self.dir / f"{name}.jsonl"
@@ -203,9 +210,22 @@ class AnyWorldTest(FormatCase):
 
     def test_documents(self):
         files = json.dumps(self.megatron("m", self.ids, self.lengths))
+        evaluations = {}
         for documents in ("mask", "separate"):
-            settings = (*self.ORDER, f"data.train={files}", f"data.documents={documents}")
-            self.check_any_world(settings, self.train_reference(documents, *settings))
+            settings = (*self.ORDER, f"data.train={files}", f"data.documents={documents}", f"data.valid={files}",
+                        "train.eval_every=6")
+            reference = self.train_reference(documents, *settings)
+            self.check_any_world(settings, reference)
+            evaluations[documents] = self.evaluation(reference)
+        self.assertNotAlmostEqual(evaluations["mask"] / evaluations["separate"], 1, delta=1e-5)
+
+    def test_fused_loss_leaves_out_the_same_targets(self):
+        files = json.dumps(self.megatron("m", self.ids, self.lengths))
+        settings = (*self.ORDER, f"data.train={files}", "data.documents=separate")
+        reference = self.train_reference("reference", *settings)
+        fused = self.train_reference("fused", *settings, "model.kernels=fused")
+        for loss, expected in zip(self.losses(fused).values(), self.losses(reference).values(), strict=True):
+            self.assertAlmostEqual(loss / expected, 1, delta=1e-4)
 
 
 class BadTokensTest(FormatCase):
