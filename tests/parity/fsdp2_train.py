@@ -104,8 +104,52 @@ def build_model(config: dict) -> LlamaForCausalLM:
     return model
 
 
-def make_optimizer(config: dict, model: torch.nn.Module, kind: str) -> torch.optim.AdamW:
+class WholeMatrices:
+    """torch.optim.Muon of the matrices in blocks, each whole on each rank, and AdamW of the rest, sharded.
+
+    On DTensors Muon would multiply pieces of matrices, whose sums come in another order.
+    """
+
+    def __init__(self, model: torch.nn.Module, muon: dict, adamw: dict):
+        in_blocks = {name: parameter for name, parameter in model.named_parameters()
+                     if parameter.dim() == 2 and ".layers." in name}
+        self.matrices = [(parameter, torch.nn.Parameter(full(parameter.detach()).clone())) for parameter in in_blocks.values()]
+        self.muon = torch.optim.Muon([whole for _, whole in self.matrices], **muon)
+        self.adamw = torch.optim.AdamW([parameter for name, parameter in model.named_parameters() if name not in in_blocks],
+                                       **adamw)
+        self.param_groups = self.muon.param_groups + self.adamw.param_groups
+        self.defaults = self.muon.defaults
+
+    @property
+    def state(self) -> dict:
+        return {**self.adamw.state, **{parameter: self.muon.state[whole] for parameter, whole in self.matrices}}
+
+    def step(self) -> None:
+        for parameter, whole in self.matrices:
+            whole.grad = full(parameter.grad)
+        self.muon.step()
+        self.adamw.step()
+        for parameter, whole in self.matrices:
+            mine = whole.detach().chunk(dist.get_world_size())[dist.get_rank():][:1]
+            for part in mine:  # none on ranks behind the last chunk
+                parameter.to_local().detach().copy_(part)
+
+    def zero_grad(self) -> None:
+        for parameter, _ in self.matrices:
+            parameter.grad = None
+        self.adamw.zero_grad()
+
+
+def make_optimizer(config: dict, model: torch.nn.Module, kind: str) -> torch.optim.Optimizer | WholeMatrices:
     options = config["optimizer"]
+    if options.get("name") == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=options["lr"], momentum=options["momentum"],
+                               weight_decay=options["weight_decay"], nesterov=options["nesterov"])
+    if options.get("name") == "muon":
+        adamw = {"lr": options["lr"], "betas": tuple(options["betas"]), "eps": options["eps"]}
+        return WholeMatrices(model, {"lr": options["lr"], "weight_decay": options["weight_decay"],
+                                     "adjust_lr_fn": options["adjust_lr_fn"]},
+                             {**adamw, "weight_decay": options["weight_decay"]})
     extra = {"default": {}, "fused": {"fused": True}, "foreach": {"foreach": True}}[kind]
     return torch.optim.AdamW(model.parameters(), lr=options["lr"], betas=tuple(options["betas"]), eps=options["eps"],
                              weight_decay=options["weight_decay"], **extra)
@@ -149,7 +193,7 @@ def full(value: torch.Tensor) -> torch.Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def save_full_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+def save_full_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int, path: Path) -> None:
     """Weights, moments and step counts, whole, under the names that they have in a checkpoint."""
     state = {f"model.{name}": full(value) for name, value in model.state_dict().items()}
     if model.config.tie_word_embeddings:
@@ -157,6 +201,8 @@ def save_full_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, pa
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state[parameter].items():
             state[f"optim.state.{name}.{key}"] = full(value)
+        if "momentum_buffer" in optimizer.state[parameter]:
+            state[f"optim.state.{name}.step"] = torch.tensor(float(steps))  # fsdp-train counts them
     if dist.get_rank() == 0:
         safetensors_io.save(path, state)
 
@@ -185,7 +231,8 @@ def main() -> None:
         shard(model, config, world, options.offload)
     steps = config["train"]["steps"]
     optimizer = make_optimizer(config, model, options.optimizer)
-    scheduler = make_scheduler(optimizer, steps, config.get("schedule", {}))
+    # Of what WholeMatrices has, that of Muon: its rates are constant.
+    scheduler = make_scheduler(getattr(optimizer, "muon", optimizer), steps, config.get("schedule", {}))
     scaler = torch.amp.GradScaler("cpu", enabled=options.float16)
     windows = Windows(config["data"]["train"], config["data"]["seq_len"])
     order = window_order(windows, config["data"])
@@ -205,7 +252,7 @@ def main() -> None:
             output.write(json.dumps(record) + "\n")
             output.flush()
     if options.final_state:
-        save_full_state(model, optimizer, options.final_state)
+        save_full_state(model, optimizer, steps, options.final_state)
     dist.barrier()
     # All is written. PyTorch's own teardown of Gloo aborts once in a while ("terminate called without an active
     # exception"), which would fail a comparison that has succeeded.

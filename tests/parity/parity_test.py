@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Trains the same tiny Llama twice, with fsdp-train and with PyTorch's FSDP2, and compares every step.
 
-Both sides start from the same weights and batches, with one compute thread per rank; Python uses torch.optim.AdamW with
-its default implementation, which ours follows operation by operation, and PyTorch's own schedulers and clip_grad_norm_.
+Both sides start from the same weights and batches, with one compute thread per rank; Python uses torch.optim.AdamW, SGD or
+Muon with its default implementation, which ours follows operation by operation, and PyTorch's own schedulers and
+clip_grad_norm_.
 
 loss       At two ranks bit-equal: a sum of two has one order. At more ranks the order of a reduction is the backend's
            choice, so that losses may differ by 1e-6 relative.
@@ -90,6 +91,11 @@ def self_test() -> None:
     raise AssertionError("a missing step went unnoticed")
 
 
+# Their keys of the configuration.
+OPTIMIZERS = {"sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": True},
+              "muon": {"name": "muon", "lr": 2e-3, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}}
+
+
 def changes_of(options: argparse.Namespace) -> dict[str, dict]:
     """Sections of the configuration that the options change."""
     changes: dict[str, dict] = {"train": {"activation_checkpointing": options.activation_checkpointing,
@@ -98,6 +104,8 @@ def changes_of(options: argparse.Namespace) -> dict[str, dict]:
         changes["precision"] = {"param": options.precision, "reduce": "float32", "output": "float32"}
     if options.schedule != "constant":
         changes["schedule"] = {"kind": options.schedule, "warmup_steps": 5, "min_lr_ratio": 0.1}
+    if options.trained_by != "adamw":
+        changes["optimizer"] = OPTIMIZERS[options.trained_by]
     if options.replicate > 1:
         changes["parallel"] = {"dp_replicate": options.replicate}
     return changes
@@ -123,6 +131,7 @@ def parse_options() -> argparse.Namespace:
                         help="of the learning rate; the others have 5 steps of warm-up and end at a tenth")
     parser.add_argument("--activation-checkpointing", action="store_true",
                         help="on both sides; our losses must also be those without it")
+    parser.add_argument("--trained-by", choices=["adamw", *OPTIMIZERS], default="adamw", help="optimizer on both sides")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default", help="Python's AdamW")
     parser.add_argument("--checkpoint", action="store_true",
                         help="also read our checkpoints with Python's DCP and compare them with FSDP2's weights and AdamW's state, bit by bit")
@@ -177,7 +186,8 @@ class Case:
             wrong += changed
         if self.options.checkpoint:
             expected = safetensors_io.load(self.final_state)
-            assert any(name.endswith(".exp_avg_sq") for name in expected), sorted(expected)
+            state = ".exp_avg_sq" if self.options.trained_by == "adamw" else ".momentum_buffer"
+            assert any(name.endswith(state) for name in expected), sorted(expected)
             differing = dcp_read.compare(self.folder / backend / "checkpoints", expected, ("model.", "optim.state."))
             print("\n".join(differing) or f"{len(expected)} tensors of the checkpoint, weights, moments and step counts, have the same "
                                            "bits when torch.distributed.checkpoint reads them")

@@ -1,7 +1,10 @@
 #include "worker/run/optimizer_groups.h"
 
+#include <fsdp/muon.h>
+
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "formats/json/strict_json.h"
@@ -27,6 +30,11 @@ OptionsOfParameters ByParameter(const std::string& text) {
   return groups;
 }
 
+/// Those whose names are ours, too.
+constexpr const char* kComparedOptions[] = {"betas",    "eps",         "weight_decay",
+                                            "momentum", "dampening",   "nesterov",
+                                            "ns_steps", "adjust_lr_fn"};
+
 /// Options of PyTorch's optimizers that decide what they compute, and have one value here.
 constexpr std::pair<const char*, bool> kFixedOptions[] = {
     {"amsgrad", false}, {"maximize", false}, {"decoupled_weight_decay", true}};
@@ -48,12 +56,14 @@ void DescribeOtherKind(const OptionsOfParameters& before, const OptionsOfParamet
   }
 }
 
-}  // namespace
+bool MatchesSome(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&name](const std::string& pattern) { return MatchesPattern(name, pattern); });
+}
 
-std::unique_ptr<fsdp::AdamW> MakeOptimizer(const fsdp::FSDPModule& root,
-                                           const TrainConfig::Optimizer& options) {
-  const auto parameters = root.sharded_parameters();
-  for (const std::string& pattern : options.no_decay) {
+void CheckPatterns(const std::vector<fsdp::LocalShard>& parameters,
+                   const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
     const bool is_used = std::any_of(parameters.begin(), parameters.end(), [&](const auto& slice) {
       return MatchesPattern(slice.fqn, pattern);
     });
@@ -63,35 +73,89 @@ std::unique_ptr<fsdp::AdamW> MakeOptimizer(const fsdp::FSDPModule& root,
                         parameters.back().fqn + "\"");
     }
   }
-  const fsdp::AdamWOptions defaults{options.lr, options.beta1, options.beta2, options.eps,
-                                    options.weight_decay};
-  return std::make_unique<fsdp::AdamW>(root, MakeParamGroups(root, options), defaults);
 }
 
-std::vector<fsdp::AdamWParamGroup> MakeParamGroups(const fsdp::FSDPModule& root,
-                                                   const TrainConfig::Optimizer& options) {
-  fsdp::AdamWParamGroup decayed;
-  fsdp::AdamWParamGroup exempt{.params = {}, .weight_decay = 0.0};
-  for (const fsdp::LocalShard& parameter : root.sharded_parameters()) {
-    const bool is_exempt = std::any_of(
-        options.no_decay.begin(), options.no_decay.end(),
-        [&](const std::string& pattern) { return MatchesPattern(parameter.fqn, pattern); });
-    (is_exempt ? exempt : decayed).params.push_back(parameter.fqn);
+OptimizerKind KindOf(const fsdp::Shard& parameter, const TrainConfig::Optimizer& options) {
+  if (options.name == "sgd") {
+    return OptimizerKind::kSgd;
   }
-  std::vector<fsdp::AdamWParamGroup> groups = {std::move(decayed), std::move(exempt)};
-  std::erase_if(groups, [](const fsdp::AdamWParamGroup& group) { return group.params.empty(); });
+  return options.name == "muon" && IsMatrixOfBlock(parameter) ? OptimizerKind::kMuon
+                                                              : OptimizerKind::kAdamW;
+}
+
+/// All but the names and what groups of a kind may differ in.
+Json OptionsOf(OptimizerKind kind, const TrainConfig::Optimizer& options) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return {{"momentum", options.momentum},
+              {"dampening", options.dampening},
+              {"nesterov", options.nesterov},
+              {"maximize", false}};
+    case OptimizerKind::kMuon:
+      return {{"momentum", options.momentum},
+              {"nesterov", options.nesterov},
+              {"ns_coefficients", fsdp::MuonOptions().ns_coefficients},
+              {"eps", fsdp::MuonOptions().eps},
+              {"ns_steps", options.ns_steps},
+              {"adjust_lr_fn", options.adjust_lr_fn}};
+    case OptimizerKind::kAdamW:
+      break;
+  }
+  return {{"betas", {options.beta1, options.beta2}}, {"eps", options.eps}};
+}
+
+}  // namespace
+
+bool IsMatrixOfBlock(const fsdp::Shard& parameter) {
+  if (parameter.global_shape.size() != 2) {
+    return false;
+  }
+  std::istringstream parts(parameter.fqn);
+  for (std::string part; std::getline(parts, part, '.');) {
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<OptimizerGroup> GroupParameters(const std::vector<fsdp::LocalShard>& parameters,
+                                            const TrainConfig::Optimizer& options) {
+  CheckPatterns(parameters, options.no_decay);
+  std::vector<OptimizerGroup> groups;
+  for (const OptimizerKind kind :
+       {OptimizerKind::kMuon, OptimizerKind::kSgd, OptimizerKind::kAdamW}) {
+    const bool is_rest = options.name == "muon" && kind == OptimizerKind::kAdamW;
+    const double rate = is_rest ? options.adamw_lr : options.lr;
+    OptimizerGroup decayed{kind, {}, rate, options.weight_decay};
+    OptimizerGroup exempt{kind, {}, rate, 0.0};
+    for (const fsdp::LocalShard& parameter : parameters) {
+      if (KindOf(parameter, options) == kind) {
+        (MatchesSome(parameter.fqn, options.no_decay) ? exempt : decayed)
+            .params.push_back(parameter.fqn);
+      }
+    }
+    groups.push_back(std::move(decayed));
+    groups.push_back(std::move(exempt));
+  }
+  std::erase_if(groups, [](const OptimizerGroup& group) { return group.params.empty(); });
+  if (options.name == "muon" && groups.front().kind != OptimizerKind::kMuon) {
+    throw ConfigError(
+        "configuration: optimizer.name = \"muon\": expected a model whose blocks have matrices; "
+        "set it to adamw");
+  }
   return groups;
 }
 
 std::string FormatParamGroups(const fsdp::FSDPModule& root, const TrainConfig::Optimizer& options,
-                              double lr) {
+                              double factor) {
   Json groups = Json::array();
-  for (const fsdp::AdamWParamGroup& group : MakeParamGroups(root, options)) {
-    groups.push_back({{"lr", lr},
-                      {"betas", {options.beta1, options.beta2}},
-                      {"eps", options.eps},
-                      {"weight_decay", group.weight_decay.value_or(options.weight_decay)},
-                      {"params", group.params}});
+  for (const OptimizerGroup& group : GroupParameters(root.sharded_parameters(), options)) {
+    Json formatted = {{"lr", group.rate * factor}};
+    formatted.update(OptionsOf(group.kind, options));
+    formatted["weight_decay"] = group.weight_decay;
+    formatted["params"] = group.params;
+    groups.push_back(std::move(formatted));
   }
   return groups.dump();
 }
@@ -101,7 +165,7 @@ std::vector<std::string> DescribeChangedGroups(const std::string& stored,
   const OptionsOfParameters before = ByParameter(stored);
   const OptionsOfParameters now = ByParameter(current);
   std::vector<std::string> changes;
-  for (const char* key : {"betas", "eps", "weight_decay"}) {
+  for (const char* key : kComparedOptions) {
     const auto changed = std::find_if(now.begin(), now.end(), [&](const auto& entry) {
       const auto old = before.find(entry.first);
       return old != before.end() && old->second.contains(key) &&

@@ -4,12 +4,13 @@
 
 #include <exception>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
-#include "worker/data/stream_digest.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/random_state.h"
+#include "worker/run/step_plan.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -20,7 +21,10 @@ constexpr checkpoint::Verify kVerify = checkpoint::Verify::kStructure;
 /// As a ConfigError, because a restart would fail again.
 [[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
                                    const std::exception& error) {
+  const bool is_of_optimizer =
+      std::string_view(error.what()).find("optim.state.") != std::string_view::npos;
   throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
+                    (is_of_optimizer ? "; was it trained with another optimizer.name?" : "") +
                     "; choose another checkpoint.dir or set checkpoint.resume");
 }
 
@@ -42,7 +46,7 @@ Resumer::Resumer(const RunContext& context, checkpoint::Group group, LaunchIdent
       batches_(batches),
       state_(state) {}
 
-std::optional<int64_t> Resumer::Resume() {
+std::optional<checkpoint::Candidate> Resumer::LoadNewest() {
   at::manual_seed(context_.config.model.seed);
   const auto load = [this](const checkpoint::Candidate& candidate) {
     try {
@@ -53,9 +57,15 @@ std::optional<int64_t> Resumer::Resume() {
       RefuseCheckpoint(candidate, error);
     }
   };
-  const auto loaded = checkpoint::LoadChosen(
+  return checkpoint::LoadChosen(
       group_,
       [this](const checkpoint::Unloadable& unloadable) { return FindCandidate(unloadable); }, load);
+}
+
+bool Resumer::RollBack() { return LoadNewest().has_value(); }
+
+std::optional<int64_t> Resumer::Resume() {
+  const auto loaded = LoadNewest();
   if (loaded) {
     return IsIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_ : std::nullopt;
   }
@@ -137,6 +147,11 @@ void Resumer::Load(const checkpoint::Candidate& candidate) {
   state_.run = candidate.run.empty() ? checkpoint::NewRun(group_) : candidate.run;
   TakeOver(training);
   TellChanges(training, stored.param_groups_json);
+  state_.bad_data = training.bad_data;
+  state_.judged = training.judged;
+  if (training.data && training.data->seq_len != state_.data.seq_len) {
+    state_.bad_data.clear();  // they are positions in windows of that length
+  }
   state_.cursor = batches_.Normalize(is_foreign ? training.cursor : ResumedCursor(training));
   context_.report.Event("resuming after step " + std::to_string(state_.step) + " from " +
                         candidate.path + " (written by " + std::to_string(candidate.world_size) +
@@ -164,12 +179,14 @@ void Resumer::TakeOver(const TrainingState& training) {
 /// parameter. Those that were not used in every step have fewer.
 TrainingState Resumer::Derive(const at::Tensor& steps) const {
   const TrainConfig& config = context_.config;
-  return DeriveTrainingState(
-      static_cast<int64_t>(steps.max().item<float>()),
-      {.rounds = config.train.micro_batch_size * config.train.grad_accumulation,
-       .ranks = context_.world.size(),
-       .seq_len = config.data.seq_len},
-      state_.windows);
+  const int64_t ranks = context_.world.size();
+  const int64_t samples = StepSamples(config.train, ranks);
+  TrainingState state =
+      DeriveTrainingState(static_cast<int64_t>(steps.max().item<float>()),
+                          {.samples = samples, .seq_len = config.data.seq_len}, state_.windows);
+  state.cursor = samples % ranks == 0 ? batches_.CursorAfter(state.step * (samples / ranks))
+                                      : batches_.Behind({}, state.step * samples);
+  return state;
 }
 
 void Resumer::TellDerived(const TrainingState& training) const {
@@ -217,9 +234,9 @@ DataCursor Resumer::ResumedCursor(const TrainingState& training) const {
     return training.cursor;
   }
   const DataRecord& before = *training.data;
-  const TokenStream& stream = batches_.stream();
+  const TrainData& data = batches_.data();
   const std::string same_part =
-      before.bytes <= stream.size() ? SampledDigest(stream, before.bytes) : std::string();
+      before.tokens <= data.size() ? data.Digest(before.tokens) : std::string();
   for (const DataChange& change : CompareData(before, state_.data, same_part, training.cursor)) {
     if (change.loses_position && context_.config.data.on_change == "refuse") {
       throw ConfigError(change.text +

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/data/token_stream.h"
 #include "worker/run/batches.h"
 #include "worker/run/launch.h"
 #include "worker/run/run_context.h"
@@ -32,10 +31,16 @@ class Resumer {
   /// again, such as for another model; checkpoint::CheckpointError.
   std::optional<int64_t> Resume();
 
+  /// Loads the newest checkpoint there is, of a run that has come further. Collective. Returns
+  /// whether there is one. Errors: as above.
+  bool RollBack();
+
   /// Whether a stop has interrupted the evaluation that the loaded step asks for.
   bool owes_evaluation() const { return owes_evaluation_; }
 
  private:
+  /// Returns what was loaded.
+  std::optional<checkpoint::Candidate> LoadNewest();
   std::optional<checkpoint::Candidate> FindCandidate(
       const checkpoint::Unloadable& unloadable) const;
   std::optional<checkpoint::Candidate> FindNamed(const checkpoint::Unloadable& unloadable) const;

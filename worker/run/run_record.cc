@@ -12,8 +12,13 @@ constexpr char kSettingsField[] = "settings";
 // Those of a group of the optimizer are compared for each parameter (DescribeChangedGroups), those
 // of the data with the position in it (CompareData).
 constexpr const char* kSettings[] = {
-    "train.max_grad_norm",   "optimizer.lr",    "schedule.kind",    "schedule.warmup_steps",
-    "schedule.min_lr_ratio", "precision.param", "precision.reduce", "precision.output"};
+    "train.max_grad_norm", "optimizer.name",        "optimizer.lr",          "optimizer.adamw_lr",
+    "schedule.kind",       "schedule.warmup_steps", "schedule.min_lr_ratio", "precision.param",
+    "precision.reduce",    "precision.output"};
+
+/// Of schedule.kind wsd, besides these.
+constexpr const char* kWsdSettings[] = {"schedule.decay_steps", "schedule.decay_fraction",
+                                        "schedule.decay_shape"};
 
 /// The product of what a user may change for another, such as ranks for accumulation.
 constexpr char kStepWindows[] = "the number of windows in an optimizer step";
@@ -43,13 +48,20 @@ RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t worl
   for (const char* key : kSettings) {
     record.settings[key] = At(resolved, key);
   }
-  // A constant rate does not depend on it.
-  if (At(resolved, "schedule.kind") != "constant") {
+  const std::string kind = At(resolved, "schedule.kind");
+  if (kind == "wsd") {
+    for (const char* key : kWsdSettings) {
+      record.settings[key] = At(resolved, key);
+    }
+  } else if (kind != "constant") {
+    // The others do not depend on it, or not until a decay that a run may put off.
     record.settings["train.steps"] = At(resolved, "train.steps");
   }
-  record.settings[kStepWindows] = At(resolved, "train.micro_batch_size").get<int64_t>() *
-                                  At(resolved, "train.grad_accumulation").get<int64_t>() *
-                                  world_size;
+  const int64_t given = At(resolved, "train.global_batch_size");
+  record.settings[kStepWindows] =
+      given > 0 ? given
+                : At(resolved, "train.micro_batch_size").get<int64_t>() *
+                      At(resolved, "train.grad_accumulation").get<int64_t>() * world_size;
   return record;
 }
 

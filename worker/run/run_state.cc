@@ -25,12 +25,12 @@ void Append(std::vector<fsdp::LocalShard>& to, std::vector<fsdp::LocalShard> sli
 
 }  // namespace
 
-at::Tensor CaptureSteps(const fsdp::AdamW& optimizer) {
-  const std::vector<int64_t> counts = optimizer.parameter_steps();
+at::Tensor CaptureSteps(const RunOptimizer& optimizer) {
+  const std::vector<int64_t> counts = optimizer.ParameterSteps();
   return at::tensor(at::ArrayRef<int64_t>(counts)).to(at::kFloat);
 }
 
-void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer) {
+void RestoreSteps(const at::Tensor& steps, RunOptimizer& optimizer) {
   constexpr float kMax = 1e15F;
   std::vector<int64_t> counts;
   for (int64_t i = 0; i < steps.numel(); ++i) {
@@ -43,7 +43,7 @@ void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer) {
     counts.push_back(static_cast<int64_t>(count));
   }
   try {
-    optimizer.set_parameter_steps(counts);
+    optimizer.SetParameterSteps(counts);
   } catch (const c10::Error& error) {
     throw checkpoint::MismatchError(error.what_without_backtrace());
   }
@@ -55,11 +55,12 @@ checkpoint::State WeightTensors(const ShardedModel& model) {
   return state;
 }
 
-checkpoint::State CheckpointTensors(const ShardedModel& model, const fsdp::AdamW& optimizer,
+checkpoint::State CheckpointTensors(const ShardedModel& model, const RunOptimizer& optimizer,
                                     const at::Tensor& steps) {
   checkpoint::State state = WeightTensors(model);
-  Append(state.tensors, optimizer.exp_avg(), "optim.state.", ".exp_avg");
-  Append(state.tensors, optimizer.exp_avg_sq(), "optim.state.", ".exp_avg_sq");
+  for (OptimizerTensors& tensors : optimizer.Tensors()) {
+    Append(state.tensors, std::move(tensors.parts), "optim.state.", "." + tensors.name);
+  }
   int64_t index = 0;
   for (const fsdp::LocalShard& parameter : model.root.sharded_parameters()) {
     fsdp::LocalShard step;
@@ -75,11 +76,11 @@ checkpoint::State Capture(const RunState& state, const TrainConfig& config) {
   checkpoint::State captured =
       CheckpointTensors(state.model, *state.optimizer, CaptureSteps(*state.optimizer));
   const int64_t last = std::max<int64_t>(0, state.step - 1);
-  const double lr = config.optimizer.lr * config.schedule.Factor(last);
-  captured.param_groups_json = FormatParamGroups(state.model.root, config.optimizer, lr);
-  captured.training_state_json =
-      FormatTrainingState({state.step, state.tokens, state.cursor, state.windows, CaptureRng(),
-                           state.data, state.evaluated_step, state.record, state.description});
+  captured.param_groups_json =
+      FormatParamGroups(state.model.root, config.optimizer, config.schedule.Factor(last));
+  captured.training_state_json = FormatTrainingState(
+      {state.step, state.tokens, state.cursor, state.windows, CaptureRng(), state.data,
+       state.evaluated_step, state.record, state.description, state.bad_data, state.judged});
   captured.tokens = state.tokens;
   captured.run = state.run;
   return captured;

@@ -1,17 +1,19 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <fsdp/optim.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/config/config.h"
 #include "worker/data/sample_order.h"
+#include "worker/run/data_range.h"
 #include "worker/run/data_record.h"
+#include "worker/run/judged_steps.h"
 #include "worker/run/run_description.h"
+#include "worker/run/run_optimizer.h"
 #include "worker/run/run_record.h"
 #include "worker/run/sharded_model.h"
 
@@ -25,13 +27,18 @@ struct RunState {
   int64_t tokens = 0;
   /// The position in the training data.
   DataCursor cursor;
+  /// Data of bad steps, which none is to be done with again: train.on_nonfinite and
+  /// train.on_spike.
+  std::vector<DataRange> bad_data;
+  /// Those that a spike is measured by.
+  JudgedSteps judged;
   /// The last step after which the model was evaluated; -1: none.
   int64_t evaluated_step = -1;
   /// Its checkpoints and metrics; see checkpoint::State.
   std::string run;
 
   ShardedModel model;
-  std::unique_ptr<fsdp::AdamW> optimizer;
+  std::unique_ptr<RunOptimizer> optimizer;
 
   // What is trained on, and how; the same from the start to the end.
   int64_t windows = 0;
@@ -45,14 +52,13 @@ struct RunState {
 checkpoint::State Capture(const RunState& state, const TrainConfig& config);
 
 /// The step count of each parameter, as stored in a checkpoint: float32 [parameters].
-at::Tensor CaptureSteps(const fsdp::AdamW& optimizer);
-/// Errors: checkpoint::MismatchError for a count that is not an integer >= 0, and naming two
-/// parameters of one group whose counts differ, which the optimizer does not support.
-void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer);
+at::Tensor CaptureSteps(const RunOptimizer& optimizer);
+/// Errors: checkpoint::MismatchError for a count that is not an integer >= 0.
+void RestoreSteps(const at::Tensor& steps, RunOptimizer& optimizer);
 
-/// The tensors of the run as checkpoint slices: parameters, AdamW's moments, step counts. `steps`:
+/// The tensors of the run as checkpoint slices: parameters, the optimizer's, step counts. `steps`:
 /// from CaptureSteps; the step entries are views of it, so pass it to RestoreSteps after a load.
-checkpoint::State CheckpointTensors(const ShardedModel& model, const fsdp::AdamW& optimizer,
+checkpoint::State CheckpointTensors(const ShardedModel& model, const RunOptimizer& optimizer,
                                     const at::Tensor& steps);
 
 /// The same without optimizer state, for reading weights only.

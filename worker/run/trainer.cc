@@ -3,15 +3,20 @@
 #include <fsdp/counters.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/checkpoint/step_list.h"
+#include "formats/models/model_flops.h"
 #include "fsdp_runtime/vitals/own_vitals.h"
+#include "worker/metrics/peak_flops.h"
+#include "worker/run/determinism.h"
 #include "worker/run/evaluation.h"
 #include "worker/run/failure.h"
-#include "worker/run/optimizer_groups.h"
 #include "worker/run/resume.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/agreement.h"
@@ -32,13 +37,27 @@ ProgressView ChooseView(const WorkerEnvironment& environment) {
   return isatty(STDOUT_FILENO) == 1 ? ProgressView::kTerminal : ProgressView::kPlain;
 }
 
-RunReportOptions ReportOptions(const TrainConfig& config, const WorkerEnvironment& environment) {
+RunReportOptions ReportOptions(const RunInputs& inputs, const WorkerEnvironment& environment) {
+  const TrainConfig& config = inputs.config;
   return {.view = ChooseView(environment),
           .is_first_rank = environment.rank == 0,
           .total_steps = config.train.steps,
           .every_steps = config.metrics.every_steps,
           .metrics_path = config.metrics.jsonl,
-          .checkpoint_dir = config.checkpoint.dir};
+          .tensorboard_dir = config.metrics.tensorboard,
+          .checkpoint_dir = config.checkpoint.dir,
+          .configuration = inputs.resolved.dump(2),
+          .flops_per_token = ModelFlopsPerToken(inputs.model, config.data.seq_len),
+          .is_unicode = environment.is_utf8};
+}
+
+/// Of all devices in a second; 0: not known.
+double PeakFlopsOfJob(const TrainConfig& config, const World& world) {
+  std::optional<double> of_device = config.metrics.peak_flops;
+  if (!of_device && world.device.is_cuda()) {
+    of_device = PeakFlopsOfMachine(GpuNames());
+  }
+  return of_device.value_or(0) * static_cast<double>(world.size());
 }
 
 }  // namespace
@@ -51,11 +70,16 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
   const TrainConfig& config = inputs_.config;
   vitals_.SetTotal(config.train.steps);
   SetThreads(environment.world_size);
-  report_.emplace(ReportOptions(config, environment), channel);
+  report_.emplace(ReportOptions(inputs_, environment), channel);
   report_->Event("configuration: " + resolved.dump());
 
   auto held = HoldClaim(config.checkpoint.dir, environment.rank, environment.job_id);
   FormWorld();
+  report_->SetPeakFlops(PeakFlopsOfJob(config, world_));
+  if (config.train.deterministic) {
+    const char* const workspace = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+    UseDeterministicAlgorithms(world_.device, workspace == nullptr ? "" : workspace);
+  }
   MakeState();
   const LaunchIdentity identity = IdentifyLaunch(environment, checkpoint_group_);
   if (!held) {  // Under torchrun the launch has had no name until now.
@@ -87,21 +111,31 @@ void Trainer::MakeState() {
   state_.data = RecordData(*inputs_.train, config.data);
   state_.description = inputs_.description;
   state_.record = RecordRun(inputs_.model, inputs_.resolved, world_.size());
-  batches_.emplace(inputs_.train,
-                   BatchOptions{config.data.seq_len, config.data.shuffle, config.data.seed,
-                                world_.rank(), world_.size(), world_.device});
+  batches_.emplace(
+      inputs_.train,
+      BatchOptions{.is_shuffled = config.data.shuffle,
+                   .seed = config.data.seed,
+                   .rank = world_.rank(),
+                   .world_size = world_.size(),
+                   .device = world_.device,
+                   .sampler = config.data.sampler == "global" ? Sampler::kGlobal : Sampler::kTorch,
+                   .drops_last = config.data.drop_last});
   state_.windows = batches_->window_count();
   state_.optimizer = MakeOptimizer(state_.model.root, config.optimizer);
   checkpoints_.emplace(Context(), checkpoint_group_, state_);
-  step_.emplace(Context(), *batches_, state_, *checkpoints_);
+  step_.emplace(Context(), *batches_, state_, *checkpoints_,
+                TrainingStep::LatenessOn(world_.device));
+  trace_.emplace(Context());
 }
 
 void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
-  Resumer resumer(Context(), checkpoint_group_, identity, *batches_, state_);
-  checkpoints_->Claim(identity, generation, [&] { return resumer.Resume(); });
-  must_evaluate_first_ = resumer.owes_evaluation();
-  report_->OpenMetrics(state_.step, {state_.run, identity.launch.job_id, generation},
-                       [this] { return checkpoints_->IsReplaced(); });
+  resumer_.emplace(Context(), checkpoint_group_, identity, *batches_, state_);
+  checkpoints_->Claim(identity, generation, [&] { return resumer_->Resume(); });
+  must_evaluate_first_ = resumer_->owes_evaluation();
+  step_->GoOnFromState();
+  report_->OpenMetrics({.completed_steps = state_.step,
+                        .origin = {state_.run, identity.launch.job_id, generation},
+                        .is_replaced = [this] { return checkpoints_->IsReplaced(); }});
 }
 
 void Trainer::Run() {
@@ -112,6 +146,7 @@ void Trainer::Run() {
   while (state_.step < train.steps && !is_stopping) {
     is_stopping = StepAndFollow();
   }
+  trace_->End();
   vitals_.EndSteps();
   vitals_.Enter(contract::WorkerPhase::kOther);
   is_stopping = is_stopping || (train.eval_every > 0 && Evaluate());
@@ -121,28 +156,63 @@ void Trainer::Run() {
   checkpoints_->Release(is_stopping);
   report_->Event(is_stopping ? "stopped on request after step " + std::to_string(state_.step)
                              : "done: " + std::to_string(state_.step) + " steps");
+  report_->End();
 }
 
 bool Trainer::StepAndFollow() {
+  trace_->BeginStep(state_.step + 1);
   vitals_.BeginStep(state_.step + 1);
-  const StepOutcome outcome = DoStep();
+  const StepOutcome outcome = DoSteps();
+  trace_->EndStep();
   const bool is_given_up =
       outcome.has_saved && checkpoints_->Finish(/*is_wanted=*/!outcome.must_save);
   checkpoints_->WarnIfLate();
-  const auto is_due = [this](int64_t every) { return every > 0 && state_.step % every == 0; };
+  if (outcome.bad_data) {
+    RollBack(*outcome.bad_data);
+    return is_given_up || outcome.is_stopping;
+  }
   return is_given_up || outcome.is_stopping ||
-         (is_due(inputs_.config.train.eval_every) && Evaluate()) ||
-         (is_due(inputs_.config.checkpoint.every_steps) && checkpoints_->Save()) ||
+         (IsEvery(inputs_.config.train.eval_every) && Evaluate()) ||
+         ((IsEvery(inputs_.config.checkpoint.every_steps) || outcome.is_save_due) &&
+          checkpoints_->Save()) ||
          (outcome.must_save && checkpoints_->SaveOnRequest());
 }
 
-StepOutcome Trainer::DoStep() {
+StepOutcome Trainer::DoSteps() {
+  const TrainConfig& config = inputs_.config;
   try {
-    return step_->Do();
+    StepOutcome outcome = step_->Do();
+    const bool is_something_due = outcome.is_stopping || outcome.has_saved || outcome.must_save ||
+                                  outcome.is_save_due || state_.step >= config.train.steps ||
+                                  IsEvery(config.train.eval_every) ||
+                                  IsEvery(config.checkpoint.every_steps);
+    if (is_something_due) {
+      outcome.Add(step_->Flush());
+    }
+    return outcome;
   } catch (const DivergedError&) {
     checkpoints_->FinishBeforeError();
     throw;
   }
+}
+
+void Trainer::RollBack(const DataRange& bad_data) {
+  const int64_t step = state_.step;
+  std::vector<DataRange> known = std::move(state_.bad_data);
+  known.push_back(bad_data);
+  checkpoints_->FinishBeforeError();
+  if (!resumer_->RollBack()) {
+    throw DivergedError("step " + std::to_string(step) +
+                        " or the one before it was bad, and there is no checkpoint to go back to; "
+                        "set checkpoint.every_steps");
+  }
+  for (const DataRange& range : known) {
+    if (std::find(state_.bad_data.begin(), state_.bad_data.end(), range) == state_.bad_data.end()) {
+      state_.bad_data.push_back(range);
+    }
+  }
+  step_->GoOnFromState();
+  report_->GoBackTo(state_.step);
 }
 
 bool Trainer::Evaluate() {
@@ -153,10 +223,10 @@ bool Trainer::Evaluate() {
   const TrainConfig& config = inputs_.config;
   const Vitals::Within phase(vitals_, contract::WorkerPhase::kEvaluating);
   StopSignal::SetTimeout(kForwardTimeout);
-  const std::optional<double> loss = worker::Evaluate(
-      world_, state_.model, *inputs_.valid,
-      {config.data.seq_len, config.train.micro_batch_size, config.train.eval_batches,
-       step_->forwards_per_poll(), [this] { return stop_.IsRequested(); }});
+  const std::optional<double> loss =
+      worker::Evaluate(world_, state_.model, *inputs_.valid,
+                       {config.train.micro_batch_size, config.train.eval_batches,
+                        step_->forwards_per_poll(), [this] { return stop_.IsRequested(); }});
   if (!loss) {
     report_->Event("the evaluation after step " + std::to_string(step) +
                    " was left unfinished because of the stop");

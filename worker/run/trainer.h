@@ -12,8 +12,10 @@
 #include "worker/run/checkpoint_keeper.h"
 #include "worker/run/inputs.h"
 #include "worker/run/launch.h"
+#include "worker/run/resume.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
+#include "worker/run/step_trace.h"
 #include "worker/run/stop_listener.h"
 #include "worker/run/training_step.h"
 #include "worker/world/world.h"
@@ -35,8 +37,8 @@ class Trainer {
   /// Trains to train.steps, or until a stop is requested (a signal, or a stop record to any rank);
   /// then all ranks save a checkpoint and return: Note [Stopping in the middle]. After a save
   /// record to rank 0 they save one at the end of the step, and go on. Errors: as above;
-  /// DivergedError for a loss or gradient norm that is not finite, naming the step, before the
-  /// weights are updated.
+  /// DivergedError for a bad step, naming it, if its policy is to stop, a limit is reached, or
+  /// there is no checkpoint to go back to; no weights are updated with it.
   void Run();
 
  private:
@@ -50,7 +52,11 @@ class Trainer {
 
   /// Does one step and what is due after it. Returns whether some rank was asked to stop.
   bool StepAndFollow();
-  StepOutcome DoStep();
+  /// One step, and with what is late all that has been done, if something is due that needs it.
+  StepOutcome DoSteps();
+  /// To the newest checkpoint. Errors: DivergedError if there is none.
+  void RollBack(const DataRange& bad_data);
+  bool IsEvery(int64_t steps) const { return steps > 0 && state_.step % steps == 0; }
   /// Unless the present step has been evaluated. Returns the same.
   bool Evaluate();
   RunContext Context() { return {inputs_.config, world_, channel_, vitals_, *report_, stop_}; }
@@ -66,6 +72,8 @@ class Trainer {
   std::optional<TrainBatches> batches_;
   std::optional<CheckpointKeeper> checkpoints_;
   std::optional<TrainingStep> step_;
+  std::optional<Resumer> resumer_;
+  std::optional<StepTrace> trace_;
   /// A stop has interrupted the evaluation that the checkpoint's step asks for.
   bool must_evaluate_first_ = false;
 };

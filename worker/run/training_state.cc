@@ -1,5 +1,8 @@
 #include "worker/run/training_state.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "formats/checkpoint/error.h"
 #include "formats/checkpoint/manifest.h"
 #include "formats/json/strict_json.h"
@@ -20,20 +23,75 @@ int64_t Count(const Json& document, const char* key) {
   return document.at(key).get<int64_t>();
 }
 
+constexpr char kBadDataField[] = "bad_data";
+constexpr char kJudgedField[] = "judged";
+
+/// Only what there is, so that the state of a run without bad steps is what it always was.
+void FormatBadSteps(const TrainingState& state, Json& document) {
+  for (const DataRange& range : state.bad_data) {
+    document[kBadDataField].push_back(
+        {range.begin.epoch, range.begin.offset, range.end.epoch, range.end.offset});
+  }
+  if (!state.judged.losses.empty()) {
+    document[kJudgedField] = {{"losses", state.judged.losses},
+                              {"grad_norms", state.judged.grad_norms}};
+  }
+}
+
+DataRange ParseRange(const Json& entry) {
+  const bool is_list = entry.is_array() && entry.size() == 4;
+  if (!is_list || !std::all_of(entry.begin(), entry.end(), [](const Json& number) {
+        return number.is_number_unsigned() &&
+               number.get<uint64_t>() <= static_cast<uint64_t>(kCountMax);
+      })) {
+    throw ConfigError("training state: bad_data has " + Excerpt(entry) +
+                      ": expected two positions of epoch and offset");
+  }
+  const DataRange range{{entry[0], entry[1]}, {entry[2], entry[3]}};
+  if (std::pair(range.begin.epoch, range.begin.offset) >=
+      std::pair(range.end.epoch, range.end.offset)) {
+    throw ConfigError("training state: bad_data has " + Excerpt(entry) +
+                      ": expected an end behind the beginning");
+  }
+  return range;
+}
+
+std::vector<double> ParseNumbers(const Json& document, const char* key) {
+  const bool is_list =
+      document.is_object() && document.contains(key) && document.at(key).is_array();
+  if (!is_list || !std::all_of(document.at(key).begin(), document.at(key).end(),
+                               [](const Json& number) { return number.is_number(); })) {
+    throw ConfigError(std::string("training state: judged: ") + key +
+                      " is missing or not a list of numbers");
+  }
+  return document.at(key).get<std::vector<double>>();
+}
+
+void ParseBadSteps(const Json& document, TrainingState& state) {
+  if (document.contains(kBadDataField)) {
+    for (const Json& entry : document.at(kBadDataField)) {
+      state.bad_data.push_back(ParseRange(entry));
+    }
+  }
+  if (document.contains(kJudgedField)) {
+    const Json& judged = document.at(kJudgedField);
+    state.judged = {ParseNumbers(judged, "losses"), ParseNumbers(judged, "grad_norms")};
+    if (state.judged.losses.size() != state.judged.grad_norms.size()) {
+      throw ConfigError("training state: judged: losses and grad_norms have different lengths");
+    }
+  }
+}
+
 }  // namespace
 
 TrainingState DeriveTrainingState(int64_t step, const StepSize& size, int64_t windows) {
-  const int64_t windows_per_step = size.rounds * size.ranks;
-  if (step > kCountMax / windows_per_step / size.seq_len) {
+  if (step > kCountMax / size.samples / size.seq_len) {
     throw checkpoint::MismatchError("its optimizer has done " + std::to_string(step) +
                                     " steps, whose tokens cannot be counted");
   }
-  const int64_t rounds_of_epoch = (windows + size.ranks - 1) / size.ranks;
-  const int64_t rounds = step * size.rounds;
   TrainingState state;
   state.step = step;
-  state.tokens = step * windows_per_step * size.seq_len;
-  state.cursor = {rounds / rounds_of_epoch, rounds % rounds_of_epoch * size.ranks};
+  state.tokens = step * size.samples * size.seq_len;
   state.windows = windows;
   return state;
 }
@@ -50,6 +108,7 @@ std::string FormatTrainingState(const TrainingState& state) {
   if (state.evaluated_step) {
     document["evaluated_step"] = *state.evaluated_step;
   }
+  FormatBadSteps(state, document);
   if (state.data) {
     FormatDataRecord(*state.data, document["data"]);
   }
@@ -80,6 +139,7 @@ TrainingState ParseTrainingState(const std::string& text) {
   if (document.contains("evaluated_step") && document.at("evaluated_step").is_number_integer()) {
     state.evaluated_step = document.at("evaluated_step").get<int64_t>();
   }
+  ParseBadSteps(document, state);
   if (HasDataRecord(data)) {
     state.data = ParseDataRecord(data);
   }

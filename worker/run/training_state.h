@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/data/sample_order.h"
+#include "worker/run/data_range.h"
 #include "worker/run/data_record.h"
+#include "worker/run/judged_steps.h"
 #include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
 
@@ -29,18 +32,21 @@ struct TrainingState {
   std::optional<RunRecord> run{};
   /// The same in full, to be built again; absent as above.
   std::optional<RunDescription> description{};
+  /// As in RunState; none as above.
+  std::vector<DataRange> bad_data = {};
+  JudgedSteps judged = {};
 };
 
 /// What one step takes, by the configuration and the ranks of this start.
 struct StepSize {
-  int64_t rounds = 1;  // samples of each rank
-  int64_t ranks = 1;
+  int64_t samples = 1;  // of all ranks together
   int64_t seq_len = 1;
 };
 
 /// Of a checkpoint of another program, which has done `step` steps: as if these had been steps of
-/// this size over `windows` windows. Without `rng` and what else such a checkpoint does not say.
-/// Pure. Errors: checkpoint::MismatchError for more steps than can be counted.
+/// this size. Without `cursor`, which depends on the order of the data, `rng` and what else such a
+/// checkpoint does not say. Pure. Errors: checkpoint::MismatchError for more steps than can be
+/// counted.
 TrainingState DeriveTrainingState(int64_t step, const StepSize& size, int64_t windows);
 
 std::string FormatTrainingState(const TrainingState& state);

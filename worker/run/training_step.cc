@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "worker/run/failure.h"
 #include "worker/run/stop_signal.h"
@@ -17,13 +18,25 @@
 namespace fsdprun::worker {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Looks at the request to stop about once in this time while forwards follow each other.
 constexpr double kPollSeconds = 0.1;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+/// What the ranks tell each other in a step, and what the host reads of it.
+enum Told : int64_t {
+  kToldLoss,     // mean over the ranks
+  kToldStop,     // some rank was asked to stop, so that all stop after the same step
+  kToldSeconds,  // mean over the ranks, so that all ask equally often
+  kToldSave,     // rank 0 was asked for a checkpoint
+  kToldDue,      // by rank 0's clock one is due
+  kToldWriting,  // some rank still writes one
+  kToldLost,     // some rank cannot tell how that ends
+  kToldShare,    // of the targets that count
+  kToldNorm,     // of the gradient; the same on all ranks
+  kToldVerdict,  // a Verdict
+};
+
+double SecondsIn(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
 }
 
 std::string Text(double value) {
@@ -32,42 +45,74 @@ std::string Text(double value) {
   return text;
 }
 
-/// Loss and norm are all-reduced, so all ranks throw or none.
-void CheckFinite(const StepMetrics& metrics) {
-  for (const auto& [what, value] :
-       {std::pair("loss", metrics.loss), std::pair("gradient norm", metrics.grad_norm)}) {
-    if (!std::isfinite(value)) {
-      throw DivergedError(
-          "step " + std::to_string(metrics.step) + ": the " + what + " is " + Text(double{value}) +
-          " (lr " + Text(metrics.lr) +
-          "); the weights were not updated. Lower optimizer.lr, clip with train.max_grad_norm, or "
-          "look at the data of this step");
-    }
+/// "the loss is nan".
+std::string Describe(Verdict verdict, const StepMetrics& metrics, const TrainConfig::Train& train) {
+  if (verdict == Verdict::kSpike) {
+    return "the loss " + Text(double{metrics.loss}) + " or the gradient norm " +
+           Text(double{metrics.grad_norm}) + " is more than " + Text(train.spike_deviations) +
+           " standard deviations above the mean of " + std::to_string(train.spike_window) +
+           " good steps";
   }
+  const bool is_loss = !std::isfinite(metrics.loss);
+  return std::string("the ") + (is_loss ? "loss" : "gradient norm") + " is " +
+         Text(double{is_loss ? metrics.loss : metrics.grad_norm});
+}
+
+[[noreturn]] void Diverge(const std::string& what, const StepMetrics& metrics,
+                          const std::string& why) {
+  throw DivergedError("step " + std::to_string(metrics.step) + ": " + what + " (lr " +
+                      Text(metrics.lr) + "); the weights were not updated" + why +
+                      ". Lower optimizer.lr, clip with train.max_grad_norm, or look at the data "
+                      "of this step");
 }
 
 }  // namespace
 
+void StepOutcome::Add(const StepOutcome& later) {
+  is_stopping = is_stopping || later.is_stopping;
+  must_save = must_save || later.must_save;
+  is_save_due = is_save_due || later.is_save_due;
+  has_saved = has_saved || later.has_saved;
+  bad_data = bad_data ? bad_data : later.bad_data;
+}
+
 TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
-                           CheckpointKeeper& checkpoints)
-    : context_(context), batches_(batches), state_(state), checkpoints_(checkpoints) {}
+                           CheckpointKeeper& checkpoints, size_t lateness)
+    : context_(context),
+      batches_(batches),
+      state_(state),
+      checkpoints_(checkpoints),
+      lateness_(lateness),
+      plan_(PlanStep(context.config, context.world.rank(), context.world.size())),
+      counted_(batches.data().may_ignore_targets()),
+      judge_(context.config.train, context.world.device),
+      bad_steps_(context.config.train) {
+  std::vector<int64_t> sizes;
+  for (const MicroBatch& micro : plan_.forwards) {
+    sizes.push_back(micro.samples);
+  }
+  batches_.ExpectSteps(std::move(sizes), plan_.is_even ? 0 : plan_.samples);
+}
 
 int64_t TrainingStep::forwards_per_poll() const {
-  const double forwards = static_cast<double>(context_.config.train.grad_accumulation);
+  const auto forwards = static_cast<double>(plan_.forwards.size());
   if (step_seconds_ <= 0) {
     return 1;
   }
   return std::max<int64_t>(1, std::llround(std::min(1e9, kPollSeconds * forwards / step_seconds_)));
 }
 
-at::Tensor TrainingStep::Backward(int64_t forwards, bool is_last_forward) {
+at::Tensor TrainingStep::Backward(const MicroBatch& micro, bool is_last_forward) {
   const TrainConfig::Train& train = context_.config.train;
   context_.vitals.Enter(contract::WorkerPhase::kWaitingForData);
-  const Batch batch = batches_.Next(train.micro_batch_size, state_.cursor);
+  const Batch batch = batches_.Next(micro.samples, state_.cursor);
   context_.vitals.Enter(contract::WorkerPhase::kForward);
-  at::Tensor part = CausalLoss(state_.model.module(batch.inputs), batch.targets);
-  if (forwards > 1) {
-    part = part / static_cast<double>(forwards);
+  at::Tensor part = LossOf(state_.model.module, batch.inputs, batch.targets);
+  if (micro.divisor == 0) {
+    part = part * 0;
+  } else {
+    part = counted_.Weigh(part, batch);
+    part = micro.divisor == 1 ? part : part / micro.divisor;
   }
   state_.model.root.set_requires_gradient_sync(train.sync_each_micro_batch || is_last_forward);
   context_.vitals.Enter(contract::WorkerPhase::kBackward);
@@ -75,45 +120,53 @@ at::Tensor TrainingStep::Backward(int64_t forwards, bool is_last_forward) {
   return part.detach();
 }
 
-float TrainingStep::Conclude(const at::Tensor& loss, double seconds, StepOutcome& outcome) {
-  // One small all-reduce: the mean loss, whether any rank was asked to stop, so that all ranks stop
-  // after the same step, the mean time, so that all ranks ask equally often, whether rank 0 was
-  // asked for a checkpoint, and whether any rank still writes one, or cannot tell how it ends.
+at::Tensor TrainingStep::Tell(const at::Tensor& loss, double seconds) {
   const float stop = context_.stop.IsRequested() ? 1.0F : 0.0F;
   const float save = context_.channel.TakeSave() && context_.world.rank() == 0 ? 1.0F : 0.0F;
+  const float due = context_.world.rank() == 0 && checkpoints_.IsDue() ? 1.0F : 0.0F;
   const float writing = checkpoints_.IsWriting() ? 1.0F : 0.0F;
   const float lost = checkpoints_.HasLostTheWay() ? 1.0F : 0.0F;
-  const at::Tensor report = at::stack({loss, at::full_like(loss, stop),
-                                       at::full_like(loss, seconds), at::full_like(loss, save),
-                                       at::full_like(loss, writing), at::full_like(loss, lost)});
-  context_.world.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
-  const at::Tensor on_host = report.cpu();
-  outcome.is_stopping = on_host[1].item<float>() > 0;
-  step_seconds_ = on_host[2].item<float>();
-  outcome.must_save = on_host[3].item<float>() > 0;
-  outcome.has_saved = checkpoints_.is_saving() && on_host[4].item<float>() == 0;
-  if (on_host[5].item<float>() > 0) {
-    checkpoints_.GiveUpBegun();
-  }
-  return on_host[0].item<float>();
+  const at::Tensor told = at::stack({loss, at::full_like(loss, stop), at::full_like(loss, seconds),
+                                     at::full_like(loss, save), at::full_like(loss, due),
+                                     at::full_like(loss, writing), at::full_like(loss, lost),
+                                     at::full_like(loss, counted_.share() * plan_.own_weight)});
+  context_.world.group->all_reduce(told, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
+  return told;
 }
 
-std::optional<float> TrainingStep::ForwardBackward(int64_t forwards, StepOutcome& outcome) {
-  const Clock::time_point start = Clock::now();
+std::optional<at::Tensor> TrainingStep::ForwardBackward(Clock::time_point start) {
+  const auto forwards = static_cast<int64_t>(plan_.forwards.size());
   const int64_t every = forwards_per_poll();
+  counted_.BeginStep();
+  waited_before_ = batches_.waited_seconds();
   at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(context_.world.device));
   for (int64_t i = 0; i < forwards; ++i) {
     std::optional<Vote> vote;
     if (i > 0 && i % every == 0) {
-      const bool must_abandon = context_.stop.MustAbandonStep(i, forwards, SecondsSince(start));
+      const bool must_abandon =
+          context_.stop.MustAbandonStep(i, forwards, SecondsIn(Clock::now() - start));
       vote.emplace(context_.world, must_abandon ? kAbandonStep : kGoOn);
     }
-    loss += Backward(forwards, /*is_last_forward=*/i + 1 == forwards);
+    loss += Backward(plan_.forwards[static_cast<size_t>(i)], /*is_last_forward=*/i + 1 == forwards);
     if (vote && vote->Highest() == kAbandonStep) {
       return std::nullopt;
     }
   }
-  return Conclude(loss, SecondsSince(start), outcome);
+  return Tell(loss, SecondsIn(Clock::now() - start));
+}
+
+StepOutcome TrainingStep::TakeRequests(const at::Tensor& told) {
+  const auto value = [&told](Told which) { return told[which].item<float>(); };
+  StepOutcome outcome;
+  outcome.is_stopping = value(kToldStop) > 0;
+  step_seconds_ = value(kToldSeconds);
+  outcome.must_save = value(kToldSave) > 0;
+  outcome.is_save_due = value(kToldDue) > 0;
+  outcome.has_saved = checkpoints_.is_saving() && value(kToldWriting) == 0;
+  if (value(kToldLost) > 0) {
+    checkpoints_.GiveUpBegun();
+  }
+  return outcome;
 }
 
 StepOutcome TrainingStep::Do() {
@@ -121,47 +174,148 @@ StepOutcome TrainingStep::Do() {
   StopSignal::SetTimeout(checkpoints_.StepTimeout());
   const Clock::time_point start = Clock::now();
   const TrainConfig& config = context_.config;
+  const double factor = config.schedule.Factor(state_.step);
+  state_.optimizer->SetRateFactor(factor);
+  const DataCursor before = state_.cursor;
+  state_.cursor = BeginBehind(state_.bad_data, state_.cursor);
   StepMetrics metrics;
   metrics.step = state_.step + 1;
-  metrics.lr = config.optimizer.lr * config.schedule.Factor(state_.step);
-  state_.optimizer->set_lr(metrics.lr);
+  metrics.lr = config.optimizer.lr * factor;
+  DataRange data{state_.cursor, {}};
 
-  StepOutcome outcome;
-  const DataCursor cursor = state_.cursor;
-  const std::optional<float> loss = ForwardBackward(config.train.grad_accumulation, outcome);
-  if (!loss) {
-    state_.optimizer->zero_grad();
-    state_.cursor = cursor;
-    context_.report.Event("step " + std::to_string(metrics.step) +
-                          " was left unfinished: its end does not fit into the grace of the stop");
-    return {.is_stopping = true};
+  const std::optional<at::Tensor> told = ForwardBackward(Clock::now());
+  if (!told) {
+    return Abandon(before);
   }
+  state_.cursor =
+      plan_.is_even ? state_.cursor : batches_.Behind(data.begin, /*samples=*/plan_.samples);
+  data.end = state_.cursor;
+  metrics.data_wait_seconds = batches_.waited_seconds() - waited_before_;
   context_.vitals.Enter(contract::WorkerPhase::kOptimizer);
-  metrics.loss = *loss;
-  metrics.grad_norm =
-      fsdp::clip_grad_norm_(state_.model.root, config.train.max_grad_norm).item<float>();
-  CheckFinite(metrics);
-  const Clock::duration waited = checkpoints_.AwaitCopy();
-  state_.optimizer->step();
-  state_.optimizer->zero_grad();
-  const int64_t tokens = config.train.micro_batch_size * config.train.grad_accumulation *
-                         context_.world.size() * config.data.seq_len;
-  state_.step = metrics.step;
-  state_.tokens += tokens;
-  metrics.tokens = state_.tokens;
-  metrics.step_seconds = SecondsSince(start);
-  metrics.tokens_per_second = static_cast<double>(tokens) / metrics.step_seconds;
-  context_.stop.NoteStep(Clock::now() - start - waited);
-  Report(metrics);
+  Update(*told, {metrics, data, start, plan_.samples * config.data.seq_len});
+  return Read(lateness_);
+}
+
+StepOutcome TrainingStep::Abandon(const DataCursor& cursor) {
+  const int64_t step = state_.step + 1;
+  state_.optimizer->ZeroGrad();
+  state_.cursor = cursor;
+  StepOutcome outcome = Flush();
+  outcome.is_stopping = true;
+  context_.report.Event("step " + std::to_string(step) +
+                        " was left unfinished: its end does not fit into the grace of the stop");
   return outcome;
 }
 
-void TrainingStep::Report(StepMetrics metrics) {
+void TrainingStep::Update(const at::Tensor& told, Issued issued) {
+  at::Tensor loss = told[kToldLoss];
+  if (counted_.may_ignore_targets()) {
+    const at::Tensor share = told[kToldShare];
+    loss = at::where(share > 0, loss / share, at::zeros_like(loss));
+    DivideGradients(state_.model.root, share);
+  }
+  const at::Tensor norm =
+      fsdp::clip_grad_norm_(state_.model.root, context_.config.train.max_grad_norm);
+  const StepJudge::Judgement judged = judge_.Judge(loss, norm);
+  if (lateness_ == 0 || checkpoints_.MayCopy()) {
+    // A save that a rank has lost the way of must be given up before its copy is waited for.
+    issued.asked = TakeRequests(told.cpu());
+  }
+  issued.waited = checkpoints_.AwaitCopy();
+  state_.optimizer->Step(judged.must_skip);
+  state_.optimizer->ZeroGrad();
+  state_.step = issued.metrics.step;
+  state_.tokens += issued.tokens;
+  issued.metrics.tokens = state_.tokens;
+  issued.values.emplace(at::cat({loss.unsqueeze(0), told.narrow(0, 1, kToldShare),
+                                 norm.unsqueeze(0), judged.verdict.unsqueeze(0)}));
+  issued_.push_back(std::move(issued));
+}
+
+StepOutcome TrainingStep::Flush() {
+  StepOutcome outcome = Read(/*kept=*/0);
+  read_at_.reset();  // what comes now is no part of a step
+  if (!outcome.bad_data) {
+    state_.judged = judge_.Steps();
+  }
+  return outcome;
+}
+
+void TrainingStep::GoOnFromState() {
+  issued_.clear();
+  read_at_.reset();
+  judge_.Restore(state_.judged);
+}
+
+StepOutcome TrainingStep::Read(size_t kept) {
+  StepOutcome outcome;
+  // What follows a step that the run goes back before was not updated with, and is done again.
+  while (issued_.size() > (outcome.bad_data ? 0 : kept)) {
+    Issued issued = std::move(issued_.front());
+    issued_.pop_front();
+    const bool is_undone = outcome.bad_data.has_value();
+    outcome.Add(ReadOne(issued, is_undone));
+  }
+  return outcome;
+}
+
+StepOutcome TrainingStep::ReadOne(Issued& issued, bool is_undone) {
+  const at::Tensor& values = issued.values->Get();
+  StepOutcome outcome = issued.asked ? *issued.asked : TakeRequests(values);
+  if (is_undone) {
+    return outcome;
+  }
+  StepMetrics& metrics = issued.metrics;
+  metrics.loss = values[kToldLoss].item<float>();
+  metrics.grad_norm = values[kToldNorm].item<float>();
+  TakeTime(issued);
+  const auto verdict = static_cast<Verdict>(std::lround(values[kToldVerdict].item<float>()));
+  const StepAction action = bad_steps_.Note(verdict);
+  if (action == StepAction::kStop) {
+    Diverge(Describe(verdict, metrics, context_.config.train), metrics, bad_steps_.why());
+  }
+  metrics.is_skipped = action != StepAction::kGoOn;
+  Report(metrics);
+  if (action != StepAction::kGoOn) {
+    TellBad(verdict, action, metrics);
+  }
+  if (action == StepAction::kRollBack) {
+    outcome.bad_data = issued.data;
+  }
+  return outcome;
+}
+
+void TrainingStep::TellBad(Verdict verdict, StepAction action, const StepMetrics& metrics) {
+  FaultNotice each;
+  context_.report.Warn(
+      each, metrics.step,
+      "step " + std::to_string(metrics.step) + ": " +
+          Describe(verdict, metrics, context_.config.train) + "; " +
+          (action == StepAction::kSkip
+               ? "the weights were not updated, and training goes on with the next step"
+               : "training goes back to the newest checkpoint, and on without the data of this "
+                 "step"));
+}
+
+void TrainingStep::TakeTime(Issued& issued) {
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point start = lateness_ > 0 && read_at_ ? *read_at_ : issued.start;
+  read_at_ = now;
+  issued.metrics.step_seconds = SecondsIn(now - start);
+  issued.metrics.tokens_per_second =
+      static_cast<double>(issued.tokens) / issued.metrics.step_seconds;
+  context_.stop.NoteStep(now - start - issued.waited);
+}
+
+void TrainingStep::Report(const StepMetrics& metrics) {
   const DeviceMemory memory = MemoryOf(context_.world.device);
-  context_.vitals.SetResults(
-      {metrics.loss, metrics.tokens_per_second, metrics.tokens, memory.bytes, memory.peak_bytes});
-  metrics.memory_bytes = PeakMemoryBytes(context_.world.device);
-  context_.report.Step(metrics);
+  if (std::isfinite(metrics.loss)) {
+    context_.vitals.SetResults(
+        {metrics.loss, metrics.tokens_per_second, metrics.tokens, memory.bytes, memory.peak_bytes});
+  }
+  StepMetrics reported = metrics;
+  reported.memory_bytes = PeakMemoryBytes(context_.world.device);
+  context_.report.Step(reported);
 }
 
 }  // namespace fsdprun::worker

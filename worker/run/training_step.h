@@ -2,58 +2,127 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 
 #include "worker/metrics/metrics.h"
+#include "worker/run/bad_steps.h"
 #include "worker/run/batches.h"
 #include "worker/run/checkpoint_keeper.h"
+#include "worker/run/counted_targets.h"
+#include "worker/run/late_values.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
+#include "worker/run/step_judge.h"
+#include "worker/run/step_plan.h"
 
 namespace fsdprun::worker {
 
-/// What all ranks know after a step; the same on all of them.
+/// What all ranks know of the steps that they have read; the same on all of them.
 struct StepOutcome {
   /// Some rank was asked to stop.
   bool is_stopping = false;
   /// Rank 0 was asked for a checkpoint.
   bool must_save = false;
+  /// By rank 0's clock one is due.
+  bool is_save_due = false;
   /// The save that was begun before has ended on all ranks.
   bool has_saved = false;
+  /// The run must go back to a checkpoint, and on from there without these data: those of a bad
+  /// step.
+  std::optional<DataRange> bad_data = {};
+
+  /// Of later steps.
+  void Add(const StepOutcome& later);
 };
+
+// Note [One step late]
+// On a device the host issues a step without waiting for the one before: it reads loss, gradient
+// norm and what the ranks tell each other when it has issued the next step. So records and errors
+// come one step later, and requests take effect one step later, on all ranks alike. What must not
+// be a step ahead of them, such as a checkpoint, calls Flush() before. On the CPU, where a step has
+// ended when it has been issued, nothing is late.
 
 /// Does optimizer steps: batches, forwards and backwards, clipping, the update. Thread: one.
 class TrainingStep {
  public:
-  /// All references outlive this object. `state` is what is trained, and saved beside that by
-  /// `checkpoints`.
-  TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
-               CheckpointKeeper& checkpoints);
+  /// How many steps the host may issue before it reads what the oldest has come to: Note [One step
+  /// late].
+  static size_t LatenessOn(at::Device device) { return device.is_cpu() ? 0 : 1; }
 
-  /// One step; collective. A step that does not fit into the grace of a stop is left unfinished,
-  /// and leaves no trace: Note [Stopping in the middle]. Errors: DivergedError for a loss or
-  /// gradient norm that is not finite, before the weights are updated.
+  /// All references outlive this object. `state` is what is trained, and saved beside that by
+  /// `checkpoints`. Errors: as PlanStep's.
+  TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
+               CheckpointKeeper& checkpoints, size_t lateness);
+
+  /// One step; collective. Returns what is known of those that have been read. A step that does not
+  /// fit into the grace of a stop is left unfinished, and leaves no trace: Note [Stopping in the
+  /// middle]. Errors: DivergedError for a bad step, if its policy is to stop or a limit is reached;
+  /// nothing was updated with its gradients or behind it.
   StepOutcome Do();
+  /// Reads what is left, and completes the state for a checkpoint. Collective. Errors: as Do's.
+  StepOutcome Flush();
+  /// The state was loaded: goes on from it.
+  void GoOnFromState();
 
   /// How many forwards follow each other until ranks ask each other whether to stop; the same on
   /// all ranks.
   int64_t forwards_per_poll() const;
 
  private:
-  /// Runs `forwards` micro batches; each contributes the gradient of its loss / forwards. Returns
-  /// the mean loss over micro batches and ranks; nullopt if the step must be abandoned.
-  std::optional<float> ForwardBackward(int64_t forwards, StepOutcome& outcome);
+  using Clock = std::chrono::steady_clock;
+
+  /// A step that has been issued and not read.
+  struct Issued {
+    StepMetrics metrics;
+    DataRange data;
+    Clock::time_point start;
+    int64_t tokens = 0;
+    Clock::duration waited{};               // of its time: for a checkpoint
+    std::optional<StepOutcome> asked = {};  // if that has been read already
+    std::optional<LateValues> values = {};
+  };
+
+  /// Runs the micro batches of the step, which began at `start`. Returns what the ranks tell each
+  /// other (see Tell); nullopt if the step must be abandoned.
+  std::optional<at::Tensor> ForwardBackward(Clock::time_point start);
   /// Returns its part of the loss.
-  at::Tensor Backward(int64_t forwards, bool is_last_forward);
-  /// The mean loss over the ranks, of which this one took `seconds`, and what they were asked.
-  float Conclude(const at::Tensor& loss, double seconds, StepOutcome& outcome);
-  void Report(StepMetrics metrics);
+  at::Tensor Backward(const MicroBatch& micro, bool is_last_forward);
+  /// The mean over the ranks of the loss, of which this one took `seconds`, and of what they were
+  /// asked.
+  at::Tensor Tell(const at::Tensor& loss, double seconds);
+  /// Leaves no trace of a step whose data began at `cursor`.
+  StepOutcome Abandon(const DataCursor& cursor);
+  /// What the ranks were asked, of what they have told each other.
+  StepOutcome TakeRequests(const at::Tensor& told);
+  /// The step ends, on the device.
+  void Update(const at::Tensor& told, Issued issued);
+
+  /// All but the newest `kept`.
+  StepOutcome Read(size_t kept);
+  /// `is_undone`: it comes after one that the run goes back before, so only what the ranks told
+  /// each other in it counts.
+  StepOutcome ReadOne(Issued& issued, bool is_undone);
+  void TellBad(Verdict verdict, StepAction action, const StepMetrics& metrics);
+  void TakeTime(Issued& issued);
+  void Report(const StepMetrics& metrics);
 
   RunContext context_;
   TrainBatches& batches_;
   RunState& state_;
   CheckpointKeeper& checkpoints_;
+  const size_t lateness_;
+  const StepPlan plan_;
+  CountedTargets counted_;
+  StepJudge judge_;
+  BadSteps bad_steps_;
+  std::deque<Issued> issued_;
+  /// What this rank had waited for data before the step.
+  double waited_before_ = 0;
+  /// When the last step was read.
+  std::optional<Clock::time_point> read_at_;
   /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
   double step_seconds_ = 0;
 };

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "fsdp_runtime/plan/box.h"
 #include "tests/unit/worker/run/small_run.h"
@@ -26,6 +28,11 @@ TEST(RandomStateTest, RandomNumbersGoOnWhereTheyWere) {
   EXPECT_THROW(RestoreRng("abc"), std::runtime_error);
   EXPECT_THROW(RestoreRng("00"), ConfigError);  // a restart would fail again
   EXPECT_THROW(RestoreRng(rng + "00"), ConfigError);
+}
+
+int64_t MostSteps(const RunOptimizer& optimizer) {
+  const std::vector<int64_t> steps = optimizer.ParameterSteps();
+  return *std::max_element(steps.begin(), steps.end());
 }
 
 class RunStateTest : public testing::Test {
@@ -78,7 +85,7 @@ TEST_F(RunStateTest, EveryParameterHasAStepCountOfItsOwn) {
   RestoreSteps(steps, *run_.state.optimizer);
   EXPECT_TRUE(CaptureSteps(*run_.state.optimizer).equal(steps));
   EXPECT_EQ(steps.eq(7).sum().item<int64_t>(), 1);
-  EXPECT_EQ(run_.state.optimizer->step_count(), 9);
+  EXPECT_EQ(MostSteps(*run_.state.optimizer), 9);
 }
 
 TEST_F(RunStateTest, StepCountsThatCannotBeGoneOnWithAreRefused) {
@@ -96,7 +103,7 @@ TEST_F(RunStateTest, StepCountsThatCannotBeGoneOnWithAreRefused) {
   EXPECT_EQ(error_with(0, -1), "its optimizer has done -1 steps");
   EXPECT_EQ(error_with(0, 2.5), "its optimizer has done 2.5 steps");
   EXPECT_EQ(error_with(0, std::nan("")), "its optimizer has done nan steps");
-  EXPECT_EQ(run_.state.optimizer->step_count(), 0);  // nothing of what was refused is kept
+  EXPECT_EQ(MostSteps(*run_.state.optimizer), 0);  // nothing of what was refused is kept
 }
 
 TEST_F(RunStateTest, OneInfiniteWeightIsSeen) {

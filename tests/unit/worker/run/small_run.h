@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fsdp/optim.h>
-
 #include <chrono>
 #include <memory>
 
@@ -11,8 +9,8 @@
 #include "worker/contract/control_channel.h"
 #include "worker/metrics/run_report.h"
 #include "worker/metrics/vitals.h"
-#include "worker/run/optimizer_groups.h"
 #include "worker/run/run_context.h"
+#include "worker/run/run_optimizer.h"
 #include "worker/run/run_state.h"
 #include "worker/run/stop_listener.h"
 #include "worker/world/world.h"
@@ -44,7 +42,7 @@ struct SmallRun {
     FillWeights(config, state.model);
     state.optimizer = MakeOptimizer(state.model.root, config.optimizer);
     state.windows = 10;
-    state.data = {.bytes = 100, .digest = "00", .seq_len = config.data.seq_len};
+    state.data = {.tokens = 100, .digest = "00", .seq_len = config.data.seq_len};
     state.record = RecordRun(model, resolved, world.size());
   }
   RunContext context() { return {config, world, channel, vitals, report, stop}; }

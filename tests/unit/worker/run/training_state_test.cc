@@ -94,28 +94,67 @@ TEST(TrainingStateTest, CountsThatWouldOverflowAreRefused) {
 }
 
 // The same as what a run of this size has come to.
-TEST(TrainingStateTest, PositionOfAnotherProgramsStepsIsThatOfAsManyOfOurs) {
-  for (const int64_t ranks : {1, 2, 3}) {
-    for (const int64_t windows : {1, 5, 6, 100}) {
-      const SampleOrder order(windows, ranks);
-      DataCursor cursor;
-      for (int64_t step = 0; step <= 9; ++step) {
-        const TrainingState derived = DeriveTrainingState(step, {2, ranks, 16}, windows);
-        EXPECT_EQ(derived.cursor, cursor) << step << " " << ranks << " " << windows;
-        EXPECT_EQ(derived.step, step);
-        EXPECT_EQ(derived.tokens, step * 2 * ranks * 16);
-        EXPECT_EQ(derived.windows, windows);
-        EXPECT_TRUE(derived.rng.empty());
-        cursor = order.NextRound(order.NextRound(cursor));
-      }
-    }
+TEST(TrainingStateTest, StepsOfAnotherProgramAreCountedInTokens) {
+  for (int64_t step = 0; step <= 9; ++step) {
+    const TrainingState derived = DeriveTrainingState(step, {.samples = 6, .seq_len = 16}, 10);
+    EXPECT_EQ(derived.step, step);
+    EXPECT_EQ(derived.tokens, step * 6 * 16);
+    EXPECT_EQ(derived.windows, 10);
+    EXPECT_TRUE(derived.rng.empty());
   }
 }
 
 TEST(TrainingStateTest, StepsOfAnotherProgramThatCannotBeCountedAreRefused) {
   const int64_t most = int64_t{1} << 43;
-  EXPECT_EQ(DeriveTrainingState(most, {2, 2, 256}, 7).tokens, int64_t{1} << 53);
-  EXPECT_THROW(DeriveTrainingState(most + 1, {2, 2, 256}, 7), checkpoint::MismatchError);
+  EXPECT_EQ(DeriveTrainingState(most, {4, 256}, 7).tokens, int64_t{1} << 53);
+  EXPECT_THROW(DeriveTrainingState(most + 1, {4, 256}, 7), checkpoint::MismatchError);
+}
+
+TEST(TrainingStateTest, BadStepsAreThereOnlyIfThereWereSome) {
+  TrainingState state;
+  EXPECT_EQ(FormatTrainingState(state).find("bad_data"), std::string::npos);
+  EXPECT_EQ(FormatTrainingState(state).find("judged"), std::string::npos);
+  state.bad_data = {{{0, 8}, {0, 16}}, {{0, 96}, {1, 0}}};
+  state.judged = {{2.5, 0.1}, {1.25, 1e-9}};
+  const TrainingState parsed = ParseTrainingState(FormatTrainingState(state));
+  EXPECT_EQ(parsed.bad_data, state.bad_data);
+  EXPECT_EQ(parsed.judged, state.judged);
+}
+
+TEST(TrainingStateTest, BadStepsThatCannotBeAreRefused) {
+  const auto error_with = [](const std::string& key, const std::string& value) -> std::string {
+    Json document = Json::parse(FormatTrainingState({}));
+    document[key] = Json::parse(value);
+    try {
+      ParseTrainingState(document.dump());
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(error_with("bad_data", "[[0, 8, 0, 16], [0, 8, 0]]"),
+            "training state: bad_data has [0,8,0]: expected two positions of epoch and offset");
+  EXPECT_EQ(error_with("bad_data", "[[0, -8, 0, 16]]"),
+            "training state: bad_data has [0,-8,0,16]: expected two positions of epoch and offset");
+  EXPECT_EQ(error_with("bad_data", "[[1, 8, 1, 8]]"),
+            "training state: bad_data has [1,8,1,8]: expected an end behind the beginning");
+  EXPECT_EQ(error_with("bad_data", "[7]"),
+            "training state: bad_data has 7: expected two positions of epoch and offset");
+  EXPECT_EQ(error_with("judged", R"({"losses": [1]})"),
+            "training state: judged: grad_norms is missing or not a list of numbers");
+  EXPECT_EQ(error_with("judged", R"({"losses": [1], "grad_norms": [1, 2]})"),
+            "training state: judged: losses and grad_norms have different lengths");
+  EXPECT_EQ(error_with("judged", R"({"losses": ["1"], "grad_norms": [1]})"),
+            "training state: judged: losses is missing or not a list of numbers");
+}
+
+TEST(DataRangeTest, AStepBeginsBehindAllDataThatAreLeftOut) {
+  const std::vector<DataRange> left_out = {
+      {{0, 16}, {0, 24}}, {{0, 8}, {0, 16}}, {{0, 24}, {1, 0}}};
+  EXPECT_EQ(BeginBehind(left_out, {0, 0}), (DataCursor{0, 0}));
+  EXPECT_EQ(BeginBehind(left_out, {0, 8}), (DataCursor{1, 0}));
+  EXPECT_EQ(BeginBehind(left_out, {0, 12}), (DataCursor{0, 12}));
+  EXPECT_EQ(BeginBehind({}, {3, 8}), (DataCursor{3, 8}));
 }
 
 }  // namespace
