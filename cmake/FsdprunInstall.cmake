@@ -90,6 +90,7 @@ function(_fsdprun_install_train)
   set_property(TARGET fsdp_train PROPERTY INSTALL_RPATH $ORIGIN/${libraries} ${libtorch})
   install(TARGETS fsdp_train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT fsdprun)
   install(TARGETS fsdp LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT fsdprun NAMELINK_SKIP)
+  install(TARGETS fsdprun_sentencepiece LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT fsdprun)
   _fsdprun_install_nccl(fsdprun)
 endfunction()
 

@@ -14,10 +14,11 @@ enum class Existing { kRefuse, kReplace };
 /// The size of an output that is not known before it is whole.
 inline constexpr int64_t kUnknownSize = -1;
 
-/// A file that is written at any place, in any order; its size is known before, or is where the last
-/// byte written is. It lies beside `path` under a temporary name until Publish(), and is removed if
-/// that is not reached. Thread: one. Errors: fsdp::archive::Error that names path and cause, for a
-/// full disk also the bytes needed (if known) and free; after StopOutputs() all that is done here.
+/// A file that is written at any place, in any order; its size is known before, or is where the
+/// last byte written is. It lies beside `path` under a temporary name until Publish(), and is
+/// removed if that is not reached. Thread: one. Errors: fsdp::archive::Error that names path and
+/// cause, for a full disk also the bytes needed (if known) and free; after StopOutputs() all that
+/// is done here.
 class OutputFile {
  public:
   /// Reserves the space, unless `byte_count` is kUnknownSize. Errors: also if `path` is there and

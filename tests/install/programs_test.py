@@ -43,7 +43,7 @@ class ProgramsTest(unittest.TestCase):
         minor = ".".join(version.split(".")[:2])
         self.assertEqual({name for name in names if name.startswith("bin/")}, {f"bin/{name}" for name in PROGRAMS})
         self.assertEqual({name for name in names if name.startswith(f"{lib}/")} - {f"{lib}/libfsdp_nccl.so"},
-                         {f"{lib}/libfsdp.so.{minor}", f"{lib}/libfsdp.so.{version}"})
+                         {f"{lib}/libfsdp.so.{minor}", f"{lib}/libfsdp.so.{version}", f"{lib}/libfsdprun_sentencepiece.so"})
         self.assertEqual([name for name in names if not name.startswith(("bin/", f"{lib}/", "share/"))], [])
         self.assertIn("share/doc/fsdprun/LICENSE", names)
         self.assertEqual([name for name in names if name.startswith("share/doc/fsdp/")], [], "the reference of libfsdp is not theirs")

@@ -58,7 +58,7 @@ class TokenizeOptions {
 void AddTokenizeOptions(CLI::App& command, TokenizeRequest& request,
                         std::map<std::string, std::string>& expectations) {
   TokenizeOptions add(command, expectations);
-  add.Text("--tokenizer", "FILE", "\"bytes\", a tokenizer.json or a SentencePiece .model",
+  add.Text("--tokenizer", "FILE", kTokenizerExpectation,
            "bytes, a tokenizer.json or a SentencePiece .model", request.tokenizer);
   add.Text("--output", "PREFIX", "the beginning of a file's name",
            "writes PREFIX.bin and PREFIX.bin.json", request.output);

@@ -11,6 +11,10 @@ class App;
 
 namespace fsdprun::worker {
 
+/// What --tokenizer expects.
+inline constexpr char kTokenizerExpectation[] =
+    "\"bytes\", a tokenizer.json or a SentencePiece .model";
+
 /// Adds the options of `fsdp-train tokenize` to its command, which fill `request`, and what each
 /// expects to `expectations`. Both outlive the command. Errors while it is parsed: UsageError
 /// naming option, value and what is expected.

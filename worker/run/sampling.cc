@@ -7,28 +7,31 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/config/config.h"
-#include "worker/data/token_stream.h"
 #include "worker/run/inputs.h"
 #include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
 #include "worker/run/run_state.h"
+#include "worker/run/sample_tokenizer.h"
+#include "worker/tokenizers/decode_stream.h"
 #include "worker/world/world.h"
 
 namespace fsdprun::worker {
 namespace {
 
-/// Samples the next token from the logits of the last position; only byte tokens.
-int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& generator) {
-  const at::Tensor bytes = logits.slice(0, 0, kByteTokens).to(at::kCPU, at::kDouble);
+/// Samples the next token from the logits of the last position; only what the tokenizer knows.
+int64_t Draw(const at::Tensor& logits, int64_t vocab_size, double temperature,
+             const at::Generator& generator) {
+  const at::Tensor known = logits.slice(0, 0, vocab_size).to(at::kCPU, at::kDouble);
   if (temperature == 0) {
-    return bytes.argmax().item<int64_t>();
+    return known.argmax().item<int64_t>();
   }
-  return at::multinomial(at::softmax(bytes / temperature, 0), 1, /*replacement=*/false, generator)
+  return at::multinomial(at::softmax(known / temperature, 0), 1, /*replacement=*/false, generator)
       .item<int64_t>();
 }
 
@@ -113,6 +116,7 @@ struct Sampled {
   World world;
   TrainConfig config;
   ShardedModel model;
+  std::unique_ptr<const Tokenizer> tokenizer;
 };
 
 Sampled LoadModel(const CommandLine& line) {
@@ -121,7 +125,7 @@ Sampled LoadModel(const CommandLine& line) {
   const TrainConfig::Parallel parallel =
       plan ? plan->config.parallel
            : ParseConfig(ResolveConfigForUse(Json::object(), "", line.overrides)).parallel;
-  Sampled sampled{JoinRanks(parallel), {}, {}};
+  Sampled sampled{JoinRanks(parallel), {}, {}, nullptr};
   ArrangeRanks(parallel.dp_replicate, sampled.world);
   const checkpoint::Group group{sampled.world.group, sampled.world.device, nullptr, nullptr};
   const checkpoint::Candidate candidate = checkpoint::FindAt(line.sample.checkpoint, group);
@@ -130,6 +134,7 @@ Sampled LoadModel(const CommandLine& line) {
     plan = PlanOfCheckpoint(line, saved, candidate.path);
   }
   WarnOfAnotherModel(saved, plan->model, sampled.world.rank() == 0);
+  sampled.tokenizer = SampleTokenizer(line.sample.tokenizer, saved, plan->model.vocab_size);
   sampled.config = plan->config;
   sampled.model = ShardModel(plan->config, plan->model, sampled.world);
   checkpoint::State state = WeightTensors(sampled.model);
@@ -173,28 +178,48 @@ class NextToken {
   KeyValueCache cache_;
 };
 
+/// What the model goes on from: the prompt, or what stands before a document.
+std::vector<int64_t> FirstTokens(const std::string& prompt, const Tokenizer& tokenizer) {
+  std::vector<uint32_t> ids;
+  tokenizer.Encode(prompt, Tokenizer::SpecialTokens::kOmitted, ids);
+  if (ids.empty() && tokenizer.document_end()) {
+    ids.push_back(*tokenizer.document_end());
+  } else if (ids.empty()) {
+    tokenizer.Encode("\n", Tokenizer::SpecialTokens::kOmitted, ids);
+  }
+  if (ids.empty()) {
+    throw ConfigError("--prompt: the tokenizer makes nothing of it; give another text");
+  }
+  return {ids.begin(), ids.end()};
+}
+
 }  // namespace
 
 void Sample(const CommandLine& line, const std::function<void(std::string_view)>& write) {
   const at::NoGradGuard no_grad;
   const SampleRequest& request = line.sample;
   Sampled sampled = LoadModel(line);
+  const Tokenizer& tokenizer = *sampled.tokenizer;
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(request.seed);
   write(request.prompt);
-  std::vector<int64_t> tokens;
-  for (const char byte : request.prompt) {
-    tokens.push_back(static_cast<unsigned char>(byte));
-  }
-  if (tokens.empty()) {
-    tokens.push_back('\n');
+  std::vector<int64_t> tokens = FirstTokens(request.prompt, tokenizer);
+  DecodeStream text(tokenizer);
+  if (!request.prompt.empty()) {
+    // They are written already; what comes next may depend on them.
+    for (const int64_t token : tokens) {
+      text.Next(static_cast<uint32_t>(token));
+    }
   }
   NextToken next(sampled, static_cast<int64_t>(tokens.size()) + request.bytes);
   for (int64_t i = 0; i < request.bytes; ++i) {
     const at::Tensor logits = next.Logits(tokens);
-    tokens.push_back(Draw(logits, request.temperature, generator));
-    const char byte = static_cast<char>(tokens.back());
-    write(std::string_view(&byte, 1));
+    tokens.push_back(Draw(logits, tokenizer.vocab_size(), request.temperature, generator));
+    if (tokenizer.document_end() == static_cast<uint32_t>(tokens.back())) {
+      break;
+    }
+    write(text.Next(static_cast<uint32_t>(tokens.back())));
   }
+  write(text.End());
 }
 
 }  // namespace fsdprun::worker

@@ -57,6 +57,17 @@ TEST(OutputFileTest, UnpublishedFileDisappears) {
   EXPECT_EQ(NamesOf(folder.path()).size(), 0U);
 }
 
+TEST(OutputFileTest, AFileOfUnknownSizeEndsWithTheLastByteWritten) {
+  const TemporaryDirectory folder;
+  OutputFile file(folder / "a", kUnknownSize, Existing::kRefuse);
+  file.Write(4, "efg");
+  file.Write(0, "abcd");
+  EXPECT_THAT(MessageOf<Error>([&] { file.Write(-1, "x"); }), HasSubstr("at byte -1"));
+  EXPECT_THAT(MessageOf<Error>([&] { file.Write(INT64_MAX, "x"); }), HasSubstr("cannot write"));
+  file.Publish();
+  EXPECT_EQ(Content(folder / "a"), "abcdefg");
+}
+
 TEST(OutputFileTest, WritesOutsideAreRefused) {
   const TemporaryDirectory folder;
   OutputFile file(folder / "a", 3, Existing::kRefuse);

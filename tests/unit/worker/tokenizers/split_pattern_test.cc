@@ -85,8 +85,9 @@ TEST(SplitPatternTest, WhatMeansSomethingElseElsewhereIsRefused) {
       {std::string(201, '(') + "a" + std::string(201, ')'), "more than 100 groups"},
   };
   for (const auto& [pattern, what] : cases) {
-    EXPECT_THAT(MessageOf<ConfigError>([&] { TranslateSplitPattern(pattern, "f: model.x"); }),
-                AllOf(HasSubstr("f: model.x: the pattern"), HasSubstr(what)))
+    EXPECT_THAT(
+        MessageOf<ConfigError>([&text = pattern] { TranslateSplitPattern(text, "f: model.x"); }),
+        AllOf(HasSubstr("f: model.x: the pattern"), HasSubstr(what)))
         << pattern;
   }
   EXPECT_THAT(MessageOf<ConfigError>(
