@@ -13,7 +13,7 @@ void Widen(const uint8_t* bytes, int64_t count, int64_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     Stored token;
     std::memcpy(&token, bytes + i * static_cast<int64_t>(sizeof token), sizeof token);
-    out[i] = static_cast<int64_t>(token);
+    out[i] = static_cast<int64_t>(token);  // NOLINT(bugprone-signed-char-misuse): it is a number
   }
 }
 
