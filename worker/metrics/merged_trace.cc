@@ -43,6 +43,7 @@ Json PlaceOf(int64_t rank) {
 
 Json MergeTraces(const std::vector<Json>& timelines) {
   std::vector<double> offsets;
+  offsets.reserve(timelines.size());
   for (const Json& timeline : timelines) {
     offsets.push_back(MarkIn(timelines.front()) - MarkIn(timeline));
   }
