@@ -23,6 +23,7 @@
 #include "worker/run/failure.h"
 #include "worker/run/sampling.h"
 #include "worker/run/trainer.h"
+#include "worker/tokenize/tokenize.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -92,6 +93,9 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
       return Print(DescribePresets());
     case Command::kSample:
       return SampleCommand(line, environment);
+    case Command::kTokenize:
+      RunTokenize(line.tokenize);
+      return contract::kExitOk;
     case Command::kTrain:
       return Train(line, environment);
   }
