@@ -23,7 +23,7 @@ std::string RefusalOf(const std::vector<std::string>& settings) {
   }
 }
 
-TrainConfig With(std::vector<std::string> settings) {
+TrainConfig ParsedWith(std::vector<std::string> settings) {
   settings.insert(settings.begin(), {"model.config=unused", "data.train=[\"unused\"]"});
   return ParseConfig(ResolveConfig("", settings));
 }
@@ -80,26 +80,28 @@ TEST(TrainingRulesTest, BatchesAndRollbacksNeedWhatTheyStandOn) {
 }
 
 TEST(TrainingRulesTest, AutoIsWhatTheOptimizerUsesInPyTorch) {
-  const TrainConfig::Optimizer sgd = With({"optimizer.name=sgd"}).optimizer;
+  const TrainConfig::Optimizer sgd = ParsedWith({"optimizer.name=sgd"}).optimizer;
   EXPECT_EQ(sgd.momentum, 0);
   EXPECT_FALSE(sgd.nesterov);
-  const TrainConfig::Optimizer muon = With({"optimizer.name=muon", "optimizer.lr=0.02"}).optimizer;
+  const TrainConfig::Optimizer muon =
+      ParsedWith({"optimizer.name=muon", "optimizer.lr=0.02"}).optimizer;
   EXPECT_EQ(muon.momentum, 0.95);
   EXPECT_TRUE(muon.nesterov);
   EXPECT_EQ(muon.adamw_lr, 0.02);
-  EXPECT_EQ(With({"optimizer.name=muon", "optimizer.adamw_lr=0.003"}).optimizer.adamw_lr, 0.003);
+  EXPECT_EQ(ParsedWith({"optimizer.name=muon", "optimizer.adamw_lr=0.003"}).optimizer.adamw_lr,
+            0.003);
 }
 
 TEST(TrainingRulesTest, KeysOfOtherOptimizersReachTheirFields) {
-  const TrainConfig sgd = With({"optimizer.name=sgd", "optimizer.momentum=0.5",
-                                "optimizer.dampening=0.25", "train.global_batch_size=6"});
+  const TrainConfig sgd = ParsedWith({"optimizer.name=sgd", "optimizer.momentum=0.5",
+                                      "optimizer.dampening=0.25", "train.global_batch_size=6"});
   EXPECT_EQ(sgd.optimizer.name, "sgd");
   EXPECT_EQ(sgd.optimizer.momentum, 0.5);
   EXPECT_EQ(sgd.optimizer.dampening, 0.25);
   EXPECT_EQ(sgd.train.global_batch_size, 6);
   const TrainConfig::Optimizer muon =
-      With({"optimizer.name=muon", "optimizer.momentum=0.8", "optimizer.nesterov=false",
-            "optimizer.ns_steps=6", "optimizer.adjust_lr_fn=match_rms_adamw"})
+      ParsedWith({"optimizer.name=muon", "optimizer.momentum=0.8", "optimizer.nesterov=false",
+                  "optimizer.ns_steps=6", "optimizer.adjust_lr_fn=match_rms_adamw"})
           .optimizer;
   EXPECT_EQ(muon.momentum, 0.8);
   EXPECT_FALSE(muon.nesterov);
@@ -108,9 +110,9 @@ TEST(TrainingRulesTest, KeysOfOtherOptimizersReachTheirFields) {
 }
 
 TEST(TrainingRulesTest, DecayIsAFractionUnlessItsStepsAreGiven) {
-  EXPECT_EQ(With({"schedule.kind=wsd", "train.steps=50"}).schedule.decay_steps, 5);
-  const Schedule given = With({"schedule.kind=wsd", "train.steps=50", "schedule.decay_steps=20",
-                               "schedule.decay_shape=1-sqrt"})
+  EXPECT_EQ(ParsedWith({"schedule.kind=wsd", "train.steps=50"}).schedule.decay_steps, 5);
+  const Schedule given = ParsedWith({"schedule.kind=wsd", "train.steps=50",
+                                     "schedule.decay_steps=20", "schedule.decay_shape=1-sqrt"})
                              .schedule;
   EXPECT_EQ(given.decay_steps, 20);
   EXPECT_EQ(given.decay_shape, DecayShape::kOneMinusSqrt);
