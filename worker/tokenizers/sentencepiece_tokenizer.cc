@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "worker/tokenizers/sentencepiece/library.h"
+#include "worker/tokenizers/sentencepiece_check.h"
 #include "worker/tokenizers/tokenizer.h"
 
 namespace fsdprun::worker {
@@ -132,6 +133,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
 std::unique_ptr<const Tokenizer> MakeSentencePieceTokenizer(std::string_view content,
                                                             const std::string& source) {
+  CheckSentencePieceModel(content, source);
   std::string error = "it is empty";
   if (!content.empty()) {
     error.clear();

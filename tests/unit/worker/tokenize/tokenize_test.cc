@@ -176,7 +176,7 @@ TEST_F(TokenizeTest, ShardsAreAsLongAsTheyMay) {
 
 TEST_F(TokenizeTest, TheNumberOfThreadsChangesNothing) {
   std::ofstream lines(folder_ / "many.txt");
-  for (int i = 0; i < 200'000; ++i) {
+  for (int i = 0; i < 60'000; ++i) {
     lines << "hello " << i << "\n";
   }
   lines.close();
@@ -187,7 +187,7 @@ TEST_F(TokenizeTest, TheNumberOfThreadsChangesNothing) {
   for (const int threads : {1, 3}) {
     request_.threads = threads;
     request_.is_forced = true;
-    EXPECT_EQ(Run().documents, 200'000);
+    EXPECT_EQ(Run().documents, 60'000);
     contents.push_back(Content(folder_ / "out/a.bin") + Content(folder_ / "out/a.idx"));
   }
   EXPECT_EQ(contents[0], contents[1]);

@@ -34,7 +34,8 @@ inline std::string ProtoFloat(int field, float value) {
 }
 
 /// A model of BPE with the pieces <unk>, <s>, </s>, "▁", "a", "b", "▁a", "ab": ids 0 to 7.
-inline std::string SmallModel() {
+/// `charsmap`: its table of how text is normalized, if it has one.
+inline std::string SmallModel(std::string_view charsmap = {}) {
   enum { kNormal = 1, kUnknown = 2, kControl = 3 };
   const std::vector<std::pair<std::string, int>> pieces = {
       {"<unk>", kUnknown}, {"<s>", kControl}, {"</s>", kControl}, {"▁", kNormal},
@@ -47,7 +48,9 @@ inline std::string SmallModel() {
     score -= 1;
   }
   model += ProtoBytes(2, ProtoNumber(3, 2));  // trainer_spec.model_type = BPE
-  model += ProtoBytes(3, ProtoBytes(1, "identity") + ProtoNumber(3, 1));  // add_dummy_prefix
+  model += ProtoBytes(3, ProtoBytes(1, "identity") +
+                             (charsmap.empty() ? std::string() : ProtoBytes(2, charsmap)) +
+                             ProtoNumber(3, 1));  // add_dummy_prefix
   return model;
 }
 

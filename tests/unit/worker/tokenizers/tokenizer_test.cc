@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -209,6 +210,34 @@ TEST(SentencePieceTest, PiecesBecomeIds) {
   EXPECT_THAT(MessageOf<ConfigError>([&] { Encode(*tokenizer, "a\xff"); }),
               HasSubstr("byte 1 is not UTF-8"));
   EXPECT_THAT(MessageOf<ConfigError>([&] { tokenizer->Decode({8}); }), HasSubstr("the id 8"));
+}
+
+/// A double array, and the texts that it names.
+std::string CharsMap(const std::vector<uint32_t>& units, const std::string& texts) {
+  std::string map(sizeof(uint32_t) * (1 + units.size()), '\0');
+  const auto bytes = static_cast<uint32_t>(sizeof(uint32_t) * units.size());
+  std::memcpy(map.data(), &bytes, sizeof bytes);
+  std::memcpy(map.data() + sizeof bytes, units.data(), bytes);
+  return map + texts;
+}
+
+TEST(SentencePieceTest, TablesThatPointOutsideAreRefused) {
+  const std::string texts("a\0b\0", 4);
+  const std::vector<uint32_t> empty(256, 0);
+  EXPECT_NO_THROW(MakeSentencePieceTokenizer(SmallModel(CharsMap(empty, texts)), "m.model"));
+  std::vector<uint32_t> far = empty;
+  far[7] = 1U << 10 << 8;  // to unit 256 + 7
+  std::vector<uint32_t> leaf = empty;
+  leaf[7] = 1U << 8;  // has a leaf, at unit 7: itself
+  const std::string whole = CharsMap(empty, texts);
+  for (const std::string& map :
+       {CharsMap(far, texts), CharsMap(leaf, texts), CharsMap(empty, "ab"), CharsMap({}, texts),
+        CharsMap(std::vector<uint32_t>(255, 0), texts), whole.substr(0, 3), whole.substr(0, 1028),
+        "\x03" + whole.substr(1)}) {
+    EXPECT_THAT(
+        MessageOf<ConfigError>([&] { MakeSentencePieceTokenizer(SmallModel(map), "m.model"); }),
+        HasSubstr("m.model: not a model of SentencePiece: normalizer_spec.precompiled"));
+  }
 }
 
 TEST(SentencePieceTest, AModelThatIsCutShortIsRefused) {
