@@ -46,7 +46,7 @@ TEST(ConfigTest, RequiredKeysAreNamed) {
 
 TEST(ConfigTest, SchemaIsExactlyTheContract) {
   const std::map<std::string, std::set<std::string>> contract = {
-      {"model", {"config", "weights", "seed", "on_change"}},
+      {"model", {"config", "weights", "seed", "kernels", "on_change"}},
       {"data",
        {"train", "valid", "mixture", "format", "dtype", "tokenizer", "seq_len", "shuffle",
         "sampler", "drop_last", "documents", "document_end", "seed", "on_change"}},
@@ -105,6 +105,7 @@ std::vector<KeyCase> KeyCases() {
          return bad;
        }()},
       {"model.on_change", {"refuse", "warn"}, {"ignore", "", "true"}},
+      {"model.kernels", {"reference", "fused"}, {"fast", "", "true"}},
       {"data.valid", {"[]", "[\"a\"]"}, bad_list},
       {"data.format", {"auto", "text", "llmc", "megatron", "datatrove", "raw"}, {"parquet", ""}},
       {"data.dtype", {"auto", "uint16", "int64"}, {"float32", "uint64", ""}},
@@ -301,6 +302,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "model.weights=w",
           "model.seed=1",
           "model.on_change=warn",
+          "model.kernels=fused",
           R"(data.train=["t"])",
           R"(data.valid=["v", "u"])",
           "data.seq_len=2",
@@ -382,6 +384,7 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
       config;
   EXPECT_EQ(std::tie(model.config, model.weights, model.seed, model.on_change),
             std::tuple("c", "w", 1u, "warn"));
+  EXPECT_TRUE(model.has_fused_kernels);
   EXPECT_EQ(data.train, std::vector<std::string>{"t"});
   EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
   EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed, data.on_change),
