@@ -44,21 +44,24 @@ StepPlan PlanStep(const TrainConfig& config, int64_t rank, int64_t ranks) {
     CheckShares(config, ranks);
   }
   StepPlan plan;
+  plan.micro_batch_size = micro;
+  plan.ranks = ranks;
   plan.samples = StepSamples(config.train, ranks);
   plan.is_even = plan.samples % ranks == 0;
-  int64_t own = plan.samples / ranks + (rank < plan.samples % ranks ? 1 : 0);
-  plan.own_weight = static_cast<double>(own * ranks) / static_cast<double>(plan.samples);
+  plan.own_samples = plan.samples / ranks + (rank < plan.samples % ranks ? 1 : 0);
+  plan.own_weight =
+      static_cast<double>(plan.own_samples * ranks) / static_cast<double>(plan.samples);
   const int64_t most = (plan.samples + ranks - 1) / ranks;
-  const int64_t forwards = (most + micro - 1) / micro;
-  for (int64_t i = 0; i < forwards; ++i) {
-    const int64_t samples = std::min(micro, own);
-    own -= samples;
-    plan.forwards.push_back(samples == 0
-                                ? MicroBatch{1, 0.0}
-                                : MicroBatch{samples, static_cast<double>(plan.samples) /
-                                                          static_cast<double>(samples * ranks)});
-  }
+  plan.forwards = (most + micro - 1) / micro;
   return plan;
+}
+
+MicroBatch StepPlan::At(int64_t index) const {
+  const int64_t taken =
+      std::clamp(own_samples - index * micro_batch_size, int64_t{0}, micro_batch_size);
+  return taken == 0
+             ? MicroBatch{1, 0.0}
+             : MicroBatch{taken, static_cast<double>(samples) / static_cast<double>(taken * ranks)};
 }
 
 }  // namespace fsdprun::worker

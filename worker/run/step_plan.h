@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "worker/config/config.h"
 
@@ -27,14 +26,23 @@ struct MicroBatch {
 
 /// What a step takes, on one rank.
 struct StepPlan {
-  /// As many on all ranks.
-  std::vector<MicroBatch> forwards;
+  /// How many, on all ranks alike.
+  int64_t forwards = 0;
+  /// Of a forward, at most; and this rank's of all forwards.
+  int64_t micro_batch_size = 0;
+  int64_t own_samples = 0;
+  int64_t ranks = 1;
   /// Of all ranks together.
   int64_t samples = 0;
   /// This rank's samples as a part of the mean over the ranks.
   double own_weight = 1;
   /// All ranks take equally many.
   bool is_even = true;
+
+  /// Of forward `index`, from 0.
+  MicroBatch At(int64_t index) const;
+  /// Whether all forwards of all ranks take equally many.
+  bool is_uniform() const { return is_even && own_samples == forwards * micro_batch_size; }
 };
 
 /// Samples of a step of all ranks.

@@ -21,6 +21,9 @@ namespace {
 // Looks at the request to stop about once in this time while forwards follow each other.
 constexpr double kPollSeconds = 0.1;
 
+// Of a step whose batches differ in size, what follows one is known ahead up to so many.
+constexpr int64_t kForwardsAhead = 65536;
+
 /// What the ranks tell each other in a step, and what the host reads of it.
 enum Told : int64_t {
   kToldLoss,     // mean over the ranks
@@ -87,15 +90,18 @@ TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, Run
       counted_(batches.data().may_ignore_targets()),
       judge_(context.config.train, context.world.device),
       bad_steps_(context.config.train) {
+  if (plan_.is_uniform() || plan_.forwards > kForwardsAhead) {
+    return;
+  }
   std::vector<int64_t> sizes;
-  for (const MicroBatch& micro : plan_.forwards) {
-    sizes.push_back(micro.samples);
+  for (int64_t i = 0; i < plan_.forwards; ++i) {
+    sizes.push_back(plan_.At(i).samples);
   }
   batches_.ExpectSteps(std::move(sizes), plan_.is_even ? 0 : plan_.samples);
 }
 
 int64_t TrainingStep::forwards_per_poll() const {
-  const auto forwards = static_cast<double>(plan_.forwards.size());
+  const auto forwards = static_cast<double>(plan_.forwards);
   if (step_seconds_ <= 0) {
     return 1;
   }
@@ -135,7 +141,7 @@ at::Tensor TrainingStep::Tell(const at::Tensor& loss, double seconds) {
 }
 
 std::optional<at::Tensor> TrainingStep::ForwardBackward(Clock::time_point start) {
-  const auto forwards = static_cast<int64_t>(plan_.forwards.size());
+  const int64_t forwards = plan_.forwards;
   const int64_t every = forwards_per_poll();
   counted_.BeginStep();
   waited_before_ = batches_.waited_seconds();
@@ -147,7 +153,7 @@ std::optional<at::Tensor> TrainingStep::ForwardBackward(Clock::time_point start)
           context_.stop.MustAbandonStep(i, forwards, SecondsIn(Clock::now() - start));
       vote.emplace(context_.world, must_abandon ? kAbandonStep : kGoOn);
     }
-    loss += Backward(plan_.forwards[static_cast<size_t>(i)], /*is_last_forward=*/i + 1 == forwards);
+    loss += Backward(plan_.At(i), /*is_last_forward=*/i + 1 == forwards);
     if (vote && vote->Highest() == kAbandonStep) {
       return std::nullopt;
     }

@@ -18,7 +18,7 @@ TEST(DeterminismTest, CublasMustBeToldBefore) {
 TEST(DeterminismTest, OperatorsWithoutDeterministicAlgorithmThrow) {
   const at::Tensor values = at::arange(4, at::kFloat);
   const auto put = [&] {
-    return at::zeros({4}).put(at::tensor({0, 0, 1, 1}), values, /*accumulate=*/false);
+    return at::zeros({4}).put(at::tensor({0, 0, 1, 1}, at::kLong), values, /*accumulate=*/false);
   };
   EXPECT_NO_THROW(put());
   UseDeterministicAlgorithms(c10::kCPU, "");

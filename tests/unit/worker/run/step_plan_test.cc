@@ -42,10 +42,11 @@ TEST(StepPlanTest, WithoutGlobalBatchEachRankDoesTheSame) {
   const StepPlan plan = PlanStep(config, 1, 4);
   EXPECT_EQ(plan.samples, 24);
   EXPECT_TRUE(plan.is_even);
-  ASSERT_EQ(plan.forwards.size(), 3u);
-  for (const MicroBatch& forward : plan.forwards) {
-    EXPECT_EQ(forward.samples, 2);
-    EXPECT_EQ(forward.divisor, 3.0);
+  EXPECT_TRUE(plan.is_uniform());
+  ASSERT_EQ(plan.forwards, 3);
+  for (int64_t i = 0; i < plan.forwards; ++i) {
+    EXPECT_EQ(plan.At(i).samples, 2);
+    EXPECT_EQ(plan.At(i).divisor, 3.0);
   }
 }
 
@@ -60,8 +61,9 @@ TEST(StepPlanTest, EachSampleCountsOnceAndAsMuch) {
         for (int64_t rank = 0; rank < ranks; ++rank) {
           const StepPlan plan = PlanStep(config, rank, ranks);
           EXPECT_EQ(plan.samples, global);
-          EXPECT_EQ(plan.forwards.size(), PlanStep(config, 0, ranks).forwards.size());
-          for (const MicroBatch& forward : plan.forwards) {
+          EXPECT_EQ(plan.forwards, PlanStep(config, 0, ranks).forwards);
+          for (int64_t i = 0; i < plan.forwards; ++i) {
+            const MicroBatch forward = plan.At(i);
             EXPECT_GE(forward.samples, 1);
             EXPECT_LE(forward.samples, micro);
             if (forward.divisor != 0) {
@@ -75,6 +77,14 @@ TEST(StepPlanTest, EachSampleCountsOnceAndAsMuch) {
       }
     }
   }
+}
+
+TEST(StepPlanTest, AStepOfAnyNumberOfForwardsTakesNoMemory) {
+  TrainConfig config = Config(0, 1, "torch");
+  config.train.grad_accumulation = int64_t{1} << 39;
+  const StepPlan plan = PlanStep(config, 0, 2);
+  EXPECT_EQ(plan.forwards, int64_t{1} << 39);
+  EXPECT_EQ(plan.At(plan.forwards - 1).samples, 1);
 }
 
 }  // namespace
