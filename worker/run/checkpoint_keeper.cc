@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker/checkpoint/channel.h"
+#include "worker/checkpoint/exchange.h"
 #include "worker/run/failure.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/save_channel.h"
@@ -91,14 +92,13 @@ checkpoint::SaverOptions CheckpointKeeper::OptionsFor(const LaunchIdentity& iden
 
 /// Of a directory in the way the user hears now rather than after hours of training.
 void CheckpointKeeper::CheckSavedNames() const {
-  if (context_.world.rank() != 0) {
-    return;
-  }
   const TrainConfig& config = context_.config;
-  RefuseForGood<checkpoint::CheckpointError>([&] {
-    checkpoint::CheckReplaceable(config.checkpoint.dir, state_.run,
-                                 [&](int64_t step) { return WillSave(config, saved_step_, step); });
-  });
+  const auto will_save = [&](int64_t step) { return WillSave(config, saved_step_, step); };
+  const auto look = [&] {
+    checkpoint::CheckReplaceable(config.checkpoint.dir, state_.run, will_save);
+    return std::string();
+  };
+  RefuseForGood<checkpoint::CheckpointError>([&] { checkpoint::AttemptOnRank0(group_, look); });
 }
 
 bool CheckpointKeeper::Save(bool is_last) {
