@@ -49,7 +49,7 @@ std::string TextOr(const Variables& variables, const char* name, const std::stri
 
 /// Of a launch's name, which stands in what its checkpoints say of themselves.
 std::string NameOr(const Variables& variables, const char* name, const std::string& fallback) {
-  const std::string text = TextOr(variables, name, fallback);
+  std::string text = TextOr(variables, name, fallback);
   try {
     nlohmann::json(text).dump();
   } catch (const nlohmann::json::type_error&) {
