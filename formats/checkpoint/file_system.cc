@@ -43,7 +43,11 @@ int ErrnoOf(Call&& call) {
 }
 
 FileDescriptor OpenDescriptor(const std::string& path, int flags) {
-  return FileDescriptor(open(path.c_str(), flags | O_CLOEXEC, 0644));
+  int fd = -1;
+  do {
+    fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+  } while (fd < 0 && errno == EINTR);
+  return FileDescriptor(fd);
 }
 
 std::string ParentOf(const std::string& path) {
@@ -128,7 +132,9 @@ int FileSystem::MakeDirectory(const std::string& path) {
     return error;
   }
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  do {
+    std::filesystem::create_directories(path, error);
+  } while (error.value() == EINTR);
   if (!error && !DirectoryExists(path)) {
     return ENOTDIR;
   }
@@ -197,13 +203,14 @@ int FileSystem::Rename(const std::string& from, const std::string& to) {
   if (const int error = Intercept({"rename", to, from}); error != 0) {
     return error;
   }
-  return Errno(rename(from.c_str(), to.c_str()));
+  return ErrnoOf([&] { return rename(from.c_str(), to.c_str()); });
 }
 
 int FileSystem::Exchange(const std::string& a, const std::string& b) {
   if (const int error = Intercept({"exchange", b, a}); error != 0) {
     return error;
   }
+  // Not again after EINTR: if it was done all the same, that would undo it.
   return Errno(renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE));
 }
 
@@ -248,25 +255,9 @@ void FileSystem::ReplaceFile(const std::string& path, std::string_view bytes) {
   CheckIo(SyncDirectory(ParentOf(path)), "sync", ParentOf(path));
 }
 
-bool MayPass(int error) {
-  switch (error) {
-    case 0:
-    case EACCES:
-    case EPERM:
-    case EROFS:
-    case ENOENT:
-    case ENOTDIR:
-    case EEXIST:
-    case EISDIR:
-    case EINVAL:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case ENXIO:
-      return false;
-    default:
-      return true;
-  }
-}
+bool MayPass(int error) { return fsdp::archive::may_pass(error); }
+
+bool IsDamage(int error) { return error == EIO || !MayPass(error); }
 
 std::string DescribeIoError(std::string_view action, const std::string& path, int error,
                             int64_t needed_bytes) {
@@ -319,8 +310,11 @@ InputFile::InputFile(const std::string& path)
     throw CheckpointError("cannot read " + path + ": " + std::strerror(error), error);
   }
   struct stat stats {};
-  if (fstat(file_.get(), &stats) != 0 || !S_ISREG(stats.st_mode)) {
-    throw CheckpointError("cannot read " + path + ": not a regular file");
+  const int error = Errno(fstat(file_.get(), &stats));
+  if (error != 0 || !S_ISREG(stats.st_mode)) {
+    throw CheckpointError(
+        "cannot read " + path + ": " + (error != 0 ? std::strerror(error) : "not a regular file"),
+        error);
   }
   inode_ = stats.st_ino;
   size_ = stats.st_size;

@@ -76,9 +76,12 @@ class FileSystem {
   virtual int Intercept(const Effect& /*effect*/) { return 0; }
 };
 
-/// Whether a call that failed so may succeed later without a change of the configuration: a full
-/// disk, an I/O error, a stale handle; not a missing permission or a file in the way. 0: no.
+/// fsdp::archive::may_pass.
 bool MayPass(int error);
+
+/// Whether a read that failed so counts as damage of what is read, rather than as out of reach for
+/// now: all that does not pass, and EIO, since a broken sector stays for ever.
+bool IsDamage(int error);
 
 /// One line that names `path`, the reason and the remedy; for a full disk also the needed and the
 /// free bytes. `action`: "write", "make the directory". needed_bytes 0: unknown.

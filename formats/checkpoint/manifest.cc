@@ -38,6 +38,15 @@ bool IsPlainName(const std::string& name) {
          name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }
 
+/// Whatever its starter counts with, such as nanoseconds.
+uint64_t GenerationFromJson(const json& number, const std::string& complaint) {
+  if (!number.is_number_unsigned()) {
+    throw CheckpointError(complaint + "generation = " + number.dump() +
+                          ": expected a whole number from 0 to 2^64 - 1");
+  }
+  return number.get<uint64_t>();
+}
+
 ManifestFile FileFromJson(const json& value, const std::string& complaint) {
   ManifestFile file;
   file.bytes = CountFromJson(value, "bytes", complaint);
@@ -60,7 +69,7 @@ Manifest FromJson(const json& value, const std::string& what) {
   manifest.step = CountFromJson(value, "step", damaged);
   manifest.tokens = CountFromJson(value, "tokens", damaged);
   manifest.world_size = CountFromJson(value, "world_size", damaged);
-  manifest.generation = static_cast<uint64_t>(CountFromJson(value, "generation", damaged));
+  manifest.generation = GenerationFromJson(value.at("generation"), damaged);
   manifest.sequence = CountFromJson(value, "sequence", damaged);
   manifest.job_id = value.at("job_id").get<std::string>();
   manifest.run = value.value("run", manifest.job_id);

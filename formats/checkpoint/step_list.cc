@@ -10,6 +10,27 @@
 #include "formats/checkpoint/manifest.h"
 
 namespace fsdprun::checkpoint {
+namespace {
+
+/// What `exists` says of a path whose name was listed; what is damaged is there.
+bool IsThere(bool (*exists)(const std::string&), const std::string& path) {
+  try {
+    return exists(path);
+  } catch (const CheckpointError& error) {
+    if (!IsDamage(error.error_number())) {
+      throw;
+    }
+    return true;
+  }
+}
+
+bool IsNewer(const StepEntry& a, const StepEntry& b) {
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  return std::pair(a.sequence.value_or(kUnknown), a.step) >
+         std::pair(b.sequence.value_or(kUnknown), b.step);
+}
+
+}  // namespace
 
 std::vector<StepEntry> FindSteps(const std::string& directory) {
   std::vector<StepEntry> entries;
@@ -17,11 +38,12 @@ std::vector<StepEntry> FindSteps(const std::string& directory) {
     const std::string path = directory + "/" + name;
     std::optional<int64_t> step = ParseStepName(name);
     if (const auto replaced = LeftoverStep(name, "old-");
-        replaced && !DirectoryExists(directory + "/" + StepName(*replaced))) {
+        replaced && !IsThere(DirectoryExists, directory + "/" + StepName(*replaced))) {
       step = replaced;
     }
-    if (step && DirectoryExists(path)) {
-      entries.push_back({path, *step, FileExists(path + "/" + kMetadataFile), 0, {}, {}, false});
+    if (step && IsThere(DirectoryExists, path)) {
+      const bool is_complete = IsThere(FileExists, path + "/" + kMetadataFile);
+      entries.push_back({path, *step, is_complete, 0, {}, {}, false});
     }
   }
   return entries;
@@ -38,31 +60,36 @@ StepList::Known StepList::Read(const std::string& manifest, const Manifests& kno
   return {identity, decoded.sequence, std::move(decoded.job_id), std::move(decoded.run)};
 }
 
-std::vector<StepEntry> StepList::List(const std::string& directory) {
+void StepList::Describe(const std::string& manifest, const Manifests& known, Manifests& listed,
+                        StepEntry& entry) const {
+  if (!FileExists(manifest)) {
+    return;
+  }
+  const Known read = Read(manifest, known);
+  entry.sequence = read.sequence;
+  entry.job_id = read.job_id;
+  entry.run = read.run;
+  const auto damaged = damaged_.find(entry.path);
+  entry.is_damaged = damaged != damaged_.end() && damaged->second == read.sequence;
+  listed.emplace(manifest, read);
+}
+
+std::vector<StepEntry> StepList::ListAs(const std::string& directory, OnFault on_fault) {
   std::vector<StepEntry> entries = FindSteps(directory);
-  const Manifests known = std::exchange(known_[directory], {});
+  Manifests& known = known_[directory];
+  Manifests listed;
   for (StepEntry& entry : entries) {
-    const std::string manifest = entry.path + "/" + kManifestFile;
-    if (!FileExists(manifest)) {
-      continue;
-    }
     try {
-      const Known read = Read(manifest, known);
-      entry.sequence = read.sequence;
-      entry.job_id = read.job_id;
-      entry.run = read.run;
-      const auto damaged = damaged_.find(entry.path);
-      entry.is_damaged = damaged != damaged_.end() && damaged->second == read.sequence;
-      known_[directory].emplace(manifest, read);
-    } catch (const CheckpointError&) {
+      Describe(entry.path + "/" + kManifestFile, known, listed, entry);
+    } catch (const CheckpointError& error) {
+      if (on_fault == OnFault::kThrow && !IsDamage(error.error_number())) {
+        throw;  // what was known still is
+      }
       entry.sequence.reset();
     }
   }
-  std::sort(entries.begin(), entries.end(), [](const StepEntry& a, const StepEntry& b) {
-    constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-    return std::pair(a.sequence.value_or(kUnknown), a.step) >
-           std::pair(b.sequence.value_or(kUnknown), b.step);
-  });
+  known = std::move(listed);
+  std::sort(entries.begin(), entries.end(), IsNewer);
   return entries;
 }
 
@@ -76,7 +103,7 @@ void StepList::NoteDamaged(const std::string& path) {
 }
 
 std::vector<StepEntry> ListSteps(const std::string& directory) {
-  return StepList().List(directory);
+  return StepList().ListAs(directory, StepList::OnFault::kPassOver);
 }
 
 }  // namespace fsdprun::checkpoint

@@ -13,7 +13,7 @@ struct StepEntry {
   std::string path;
   int64_t step = 0;
   bool is_complete = false;         // has .metadata
-  std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it is unreadable
+  std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it cannot be read
   std::string job_id;               // empty: unknown
   std::string run;                  // empty: unknown
   bool is_damaged = false;          // as StepList::NoteDamaged has told
@@ -24,12 +24,18 @@ struct StepEntry {
 /// that is kept, so what was read is remembered as long as the file is the same. Thread: one.
 class StepList {
  public:
-  /// As ListSteps.
-  std::vector<StepEntry> List(const std::string& directory);
+  /// As ListSteps. Errors: CheckpointError also if a fsdprun.json cannot be read for now: what it
+  /// says decides what is resumed, and which publication is the next.
+  std::vector<StepEntry> List(const std::string& directory) {
+    return ListAs(directory, OnFault::kThrow);
+  }
   /// Of a checkpoint that was listed: it cannot be loaded. Until another is published in its place.
   void NoteDamaged(const std::string& path);
 
  private:
+  friend std::vector<StepEntry> ListSteps(const std::string& directory);
+  /// What becomes of a list if a fsdprun.json cannot be read for now.
+  enum class OnFault { kThrow, kPassOver };
   /// Of a file: a write, or another file of its name, changes one of them.
   struct Identity {
     uint64_t inode = 0;
@@ -46,16 +52,24 @@ class StepList {
   using Manifests = std::map<std::string, Known>;  // by path
   /// What the fsdprun.json of a checkpoint says. Errors: CheckpointError.
   static Known Read(const std::string& manifest, const Manifests& known);
+  /// Fills in what the fsdprun.json says, if there is one, and notes that in `listed`. Errors: as
+  /// Read.
+  void Describe(const std::string& manifest, const Manifests& known, Manifests& listed,
+                StepEntry& entry) const;
+  std::vector<StepEntry> ListAs(const std::string& directory, OnFault on_fault);
 
   std::map<std::string, Manifests> known_;  // by directory; those that its last list had
   std::map<std::string, int64_t> damaged_;  // sequence by path
 };
 
-/// All of them in the order of their names, without what their fsdprun.json says.
+/// All of them in the order of their names, without what their fsdprun.json says. What is so
+/// damaged that it cannot be looked at counts as complete, so that it is tried and told. Errors:
+/// CheckpointError if the directory, or what is in it, cannot be looked at for now.
 std::vector<StepEntry> FindSteps(const std::string& directory);
 
 /// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
-/// newer than all, so that it is tried and reported rather than overlooked.
+/// newer than all, so that it is tried and reported rather than overlooked; so does here one that
+/// cannot be read for now.
 std::vector<StepEntry> ListSteps(const std::string& directory);
 
 }  // namespace fsdprun::checkpoint

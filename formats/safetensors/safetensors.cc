@@ -8,7 +8,8 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
-#include <system_error>
+
+#include "fsdp_runtime/archive/error.h"
 
 namespace fsdprun {
 namespace {
@@ -16,16 +17,35 @@ namespace {
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
+/// What may pass is not the file's defect: another try may succeed.
+[[noreturn]] void ThrowSystemError(const std::string& attempt, int error) {
+  const std::string text = attempt + ": " + std::strerror(error);
+  if (fsdp::archive::may_pass(error)) {
+    throw fsdp::archive::Error(text, error);
+  }
+  throw ConfigError(text);
+}
+
+/// Whether there is something. Throws if that cannot be told for now.
+bool IsThere(const std::filesystem::path& path) {
+  struct stat status {};
+  const int error = stat(path.c_str(), &status) != 0 ? errno : 0;
+  if (fsdp::archive::may_pass(error)) {
+    ThrowSystemError("cannot look at " + path.string(), error);
+  }
+  return error == 0;
+}
+
 /// Opens for reading and returns the size; the caller owns the descriptor.
 int OpenRegular(const std::string& path, int64_t& size) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status {};
   if (fd < 0 || fstat(fd, &status) != 0) {
-    const std::string cause = std::strerror(errno);
+    const int error = errno;
     if (fd >= 0) {
       close(fd);
     }
-    throw ConfigError("cannot read weights " + path + ": " + cause);
+    ThrowSystemError("cannot read weights " + path, error);
   }
   if (!S_ISREG(status.st_mode)) {
     close(fd);
@@ -83,9 +103,13 @@ void SafetensorsFile::Read(int64_t begin, int64_t count, void* out) const {
       continue;
     }
     if (got <= 0) {
-      throw ConfigError(path_ + ": cannot read " + std::to_string(count) + " bytes at offset " +
-                        std::to_string(begin) + ": " +
-                        (got == 0 ? "the file has become shorter" : std::strerror(errno)));
+      const int error = got < 0 ? errno : 0;
+      const std::string attempt = path_ + ": cannot read " + std::to_string(count) +
+                                  " bytes at offset " + std::to_string(begin);
+      if (error != 0) {
+        ThrowSystemError(attempt, error);
+      }
+      throw ConfigError(attempt + ": the file has become shorter");
     }
     to += got;
     begin += got;
@@ -96,12 +120,11 @@ void SafetensorsFile::Read(int64_t begin, int64_t count, void* out) const {
 SafetensorsModel::SafetensorsModel(const std::filesystem::path& directory) {
   const std::filesystem::path single = directory / "model.safetensors";
   const std::filesystem::path index = directory / "model.safetensors.index.json";
-  std::error_code ignored;
-  if (std::filesystem::exists(single, ignored)) {
+  if (IsThere(single)) {
     AddFile(single);
     return;
   }
-  if (!std::filesystem::exists(index, ignored)) {
+  if (!IsThere(index)) {
     throw ConfigError("cannot read weights " + directory.string() +
                       ": neither model.safetensors nor model.safetensors.index.json is there");
   }

@@ -39,7 +39,8 @@ int64_t SafetensorsDtypeBits(std::string_view dtype);
 /// An open safetensors file. Reads are pread: safe from many threads.
 class SafetensorsFile {
  public:
-  /// Errors: ConfigError naming file and defect.
+  /// Errors: ConfigError naming file and defect; fsdp::archive::Error with the errno for what may
+  /// pass.
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -48,7 +49,7 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
   /// Reads `count` bytes at absolute offset `begin`. Errors: ConfigError if the file got shorter or
-  /// cannot be read.
+  /// cannot be read; fsdp::archive::Error with the errno for what may pass.
   void Read(int64_t begin, int64_t count, void* out) const;
 
  private:
@@ -67,7 +68,8 @@ class SafetensorsModel {
   };
 
   /// Errors: ConfigError, also for a file name outside the directory, a tensor that is in the index
-  /// but not in its file, or one in two files.
+  /// but not in its file, or one in two files; fsdp::archive::Error with the errno for what may
+  /// pass.
   explicit SafetensorsModel(const std::filesystem::path& directory);
 
   const std::map<std::string, Located>& tensors() const { return tensors_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -28,5 +29,27 @@ class Error : public std::runtime_error {
 
   int error_number_;
 };
+
+/// Whether a call that failed so may succeed later without a change of the configuration: a full
+/// disk, an I/O error, a stale handle; not a missing permission or a file in the way. 0: no.
+inline bool may_pass(int error) {
+  switch (error) {
+    case 0:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOENT:
+    case ENOTDIR:
+    case EEXIST:
+    case EISDIR:
+    case EINVAL:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:
+      return false;
+    default:
+      return true;
+  }
+}
 
 }  // namespace fsdp::archive

@@ -67,9 +67,16 @@ class WaitExpired : public std::exception {};
   throw WaitExpired();
 }
 
-// What is there has this long to come, however little is left of the wait for it.
-void wait_for_values(StoreConnection& connection, StoreClient::TimePoint deadline) {
+// What `take` takes, which is there: it has this long to come, however little is left of the wait
+// for it, and is not waited for any more.
+template <typename Take>
+auto take_values(StoreConnection& connection, StoreClient::TimePoint deadline, const Take& take) {
   connection.set_deadline(std::max(deadline, std::chrono::steady_clock::now() + kAnswerMax));
+  try {
+    return take();
+  } catch (const StoreTimeout& error) {
+    throw StoreSilence(error.what());
+  }
 }
 
 void await_keys(StoreConnection& connection, const std::vector<std::string>& keys) {
@@ -151,8 +158,13 @@ std::string StoreClient::described(const char* operation, const std::string& key
 }
 
 StoreClient::StoreClient(std::string host, int port, std::chrono::milliseconds timeout)
-    : host_(std::move(host)), port_(port), timeout_(timeout) {
-  call("connecting", "", deadline(), [](StoreConnection&) { return 0; });
+    : StoreClient(std::move(host), port, timeout, timeout) {}
+
+StoreClient::StoreClient(std::string host, int port, std::chrono::milliseconds connect_timeout,
+                         std::chrono::milliseconds call_timeout)
+    : host_(std::move(host)), port_(port), timeout_(call_timeout) {
+  call("connecting", "", std::chrono::steady_clock::now() + connect_timeout,
+       [](StoreConnection&) { return 0; });
 }
 
 StoreClient::~StoreClient() = default;
@@ -170,11 +182,12 @@ void StoreClient::set(const std::string& key, std::string_view value) {
 std::string StoreClient::get(const std::string& key, TimePoint deadline) {
   return call("getting", key, deadline, [&](StoreConnection& connection) {
     await_keys(connection, {key});
-    wait_for_values(connection, deadline);
-    put(connection, Op::kGet);
-    connection.put_string(wire_key(key));
-    connection.flush();
-    return connection.take_string();
+    return take_values(connection, deadline, [&] {
+      put(connection, Op::kGet);
+      connection.put_string(wire_key(key));
+      connection.flush();
+      return connection.take_string();
+    });
   });
 }
 
@@ -261,15 +274,16 @@ std::vector<std::string> StoreClient::multi_get(const std::vector<std::string>& 
                                                 TimePoint deadline) {
   return call("getting", joined(keys), deadline, [&](StoreConnection& connection) {
     await_keys(connection, keys);
-    wait_for_values(connection, deadline);
-    put(connection, Op::kMultiGet);
-    put_keys(connection, keys);
-    connection.flush();
-    std::vector<std::string> values;
-    for (size_t i = 0; i < keys.size(); ++i) {
-      values.push_back(connection.take_string());
-    }
-    return values;
+    return take_values(connection, deadline, [&] {
+      put(connection, Op::kMultiGet);
+      put_keys(connection, keys);
+      connection.flush();
+      std::vector<std::string> values;
+      for (size_t i = 0; i < keys.size(); ++i) {
+        values.push_back(connection.take_string());
+      }
+      return values;
+    });
   });
 }
 

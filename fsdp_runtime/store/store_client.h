@@ -20,7 +20,8 @@ class StoreConnection;
 /// client are serialised. A wait that has expired is taken back, and the connection kept. Any other
 /// failed call drops it; the next call opens a new one, and fails within seconds if the server does
 /// not answer, whatever its deadline. Errors: StoreError that names the server, the operation and
-/// the key; StoreTimeout if keys are not there by the deadline, StoreSilence if nobody answers.
+/// the key; StoreTimeout if keys are not there by the deadline, StoreSilence if nobody answers. A
+/// value has longer than the deadline of its call if it is large: 256 KB per second, at least.
 class StoreClient {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -28,6 +29,9 @@ class StoreClient {
   /// Connects, retrying while nothing listens, for at most `timeout`; that is also the timeout of
   /// every call without a deadline. `host`: an address, or a name to look up.
   StoreClient(std::string host, int port, std::chrono::milliseconds timeout);
+  /// The same with two times: `connect_timeout` to connect here, `call_timeout` for each such call.
+  StoreClient(std::string host, int port, std::chrono::milliseconds connect_timeout,
+              std::chrono::milliseconds call_timeout);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;

@@ -22,9 +22,15 @@ using std::chrono::milliseconds;
 // protocol.
 constexpr uint64_t kValueBytesMax = uint64_t{64} << 20;
 constexpr size_t kFirstPieceBytes = size_t{64} << 10;
+// What a value may take on a slow network, beside the deadline: so much per millisecond, at least.
+constexpr size_t kBytesPerMsMin = 256;
 // Timeout of one connection attempt, after which the next address, or a new lookup of the name, is
 // tried.
 constexpr milliseconds kAttemptMax{3000};
+
+milliseconds time_for(size_t bytes) {
+  return milliseconds(static_cast<int64_t>(bytes / kBytesPerMsMin));
+}
 
 [[noreturn]] void fail(const std::string& what, int error) {
   throw StoreError(what + ": " + std::strerror(error));
@@ -74,6 +80,7 @@ void StoreConnection::put_raw(const void* data, size_t bytes) {
 void StoreConnection::put_string(std::string_view value) {
   put_u64(value.size());
   out_.append(value);
+  deadline_ += time_for(value.size());
 }
 
 void StoreConnection::wait_for(short events, const char* what) {
@@ -154,6 +161,7 @@ std::string StoreConnection::take_string() {
     // Allocates as data arrives: the announced length may be wrong.
     const size_t have = value.size();
     value.resize(std::min<size_t>(bytes, std::max(kFirstPieceBytes, 2 * have)));
+    deadline_ += time_for(value.size() - have);
     take_raw(value.data() + have, value.size() - have);
   }
   return value;

@@ -23,7 +23,7 @@ class StoreConnection {
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
-  /// Bound of the calls below.
+  /// Bound of the calls below, and of each string that is put or taken later if that is large.
   void set_deadline(TimePoint deadline) { deadline_ = deadline; }
 
   // Buffered until flush().

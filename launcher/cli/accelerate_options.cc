@@ -180,7 +180,8 @@ class Planner {
   /// accelerate always says how many threads a worker has.
   void ChooseThreads(const Environment& environment) {
     const bool uses_cpu = config_.Flag("use_cpu", false);
-    if (local_processes_ != 1 && given_.Find("numa-binding") == nullptr) {
+    const bool may_be_several = local_processes_ != 1 || given_.Find("hostfile") != nullptr;
+    if (may_be_several && given_.Find("numa-binding") == nullptr) {
       // It is for processes that mpirun has bound. The threads of workers that are not bound would
       // all be on the same first cores.
       launch_.variables.erase("KMP_AFFINITY");

@@ -71,7 +71,8 @@ std::unique_ptr<HealthPort> OpenHealthPort(EventLoop& loop, const Environment& e
   auto opened = HealthPort::Open(loop, static_cast<uint16_t>(port), std::move(sources));
   if (!opened.ok()) {
     // A launcher inside of another one's worker leaves the port to that.
-    const bool is_worker = !Get(environment, contract::kEnvRunId).empty();
+    const bool is_worker = !Get(environment, contract::kEnvRunId).empty() ||
+                           !Get(environment, contract::kEnvJobId).empty();
     Log(is_worker ? LogLevel::kInfo : LogLevel::kWarning,
         absl::StrCat(opened.status().message(), "; the job goes on, probes are not answered"));
     return nullptr;

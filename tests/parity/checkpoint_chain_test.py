@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import dcp_read
+import forked_ranks
 import make_case
 import torch
 import transformers_fsdp2
@@ -63,7 +64,7 @@ class Chain:
         self.config = json.loads(path.read_text())
 
     def python(self, ranks: int, work, *arguments) -> dict[int, float]:
-        losses = transformers_fsdp2.fork_ranks(ranks, work, config_for(self.config, ranks), *arguments)
+        losses = forked_ranks.fork_ranks(ranks, work, config_for(self.config, ranks), *arguments)
         return {int(step): loss for step, loss in losses.items()}
 
     def ours(self, name: str, ranks: int, resume: Path, steps: int) -> tuple[Path, dict[int, float], str]:

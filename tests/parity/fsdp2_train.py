@@ -207,6 +207,41 @@ def save_full_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, st
         safetensors_io.save(path, state)
 
 
+def train(config: dict, output_path: Path, final_state: Path | None, optimizer_kind: str = "default", is_measured: bool = False,
+          is_ddp: bool = False, is_float16: bool = False, is_offloaded: bool = False) -> None:
+    """All steps on this rank of the group that there is; see the options of main()."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = build_model(config)
+    if is_ddp:
+        model = replicate(model, config)
+    else:
+        shard(model, config, world, is_offloaded)
+    steps = config["train"]["steps"]
+    optimizer = make_optimizer(config, model, optimizer_kind)
+    # Of what WholeMatrices has, that of Muon: its rates are constant.
+    scheduler = make_scheduler(getattr(optimizer, "muon", optimizer), steps, config.get("schedule", {}))
+    scaler = torch.amp.GradScaler("cpu", enabled=is_float16)
+    windows = Windows(config["data"]["train"], config["data"]["seq_len"])
+    order = window_order(windows, config["data"])
+    tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
+                       * config["data"]["seq_len"])
+    with open(output_path if rank == 0 else "/dev/null", "w") as output:
+        for step in range(steps):
+            started = time.perf_counter()
+            lr = optimizer.param_groups[0]["lr"]
+            loss, norm = train_step(model, optimizer, scaler, windows, order, config, step, is_measured)
+            scheduler.step()
+            gathered = torch.empty(world)
+            dist.all_gather_into_tensor(gathered, loss.view(1))
+            record = {"step": step + 1, "loss": gathered.mean().item(), "losses": gathered.tolist(),
+                      "grad_norm": norm, "lr": lr, "tokens": tokens_per_step * (step + 1),
+                      "step_seconds": time.perf_counter() - started}
+            output.write(json.dumps(record) + "\n")
+            output.flush()
+    if final_state:
+        save_full_state(model, optimizer, steps, final_state)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="fsdp-train's configuration")
@@ -223,36 +258,7 @@ def main() -> None:
         config["precision"] = {"param": "float16", "reduce": "float32", "output": "float32"}
 
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    model = build_model(config)
-    if options.ddp:
-        model = replicate(model, config)
-    else:
-        shard(model, config, world, options.offload)
-    steps = config["train"]["steps"]
-    optimizer = make_optimizer(config, model, options.optimizer)
-    # Of what WholeMatrices has, that of Muon: its rates are constant.
-    scheduler = make_scheduler(getattr(optimizer, "muon", optimizer), steps, config.get("schedule", {}))
-    scaler = torch.amp.GradScaler("cpu", enabled=options.float16)
-    windows = Windows(config["data"]["train"], config["data"]["seq_len"])
-    order = window_order(windows, config["data"])
-    tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
-                       * config["data"]["seq_len"])
-    with open(options.output if rank == 0 else "/dev/null", "w") as output:
-        for step in range(steps):
-            started = time.perf_counter()
-            lr = optimizer.param_groups[0]["lr"]
-            loss, norm = train_step(model, optimizer, scaler, windows, order, config, step, options.grad_norm)
-            scheduler.step()
-            gathered = torch.empty(world)
-            dist.all_gather_into_tensor(gathered, loss.view(1))
-            record = {"step": step + 1, "loss": gathered.mean().item(), "losses": gathered.tolist(),
-                      "grad_norm": norm, "lr": lr, "tokens": tokens_per_step * (step + 1),
-                      "step_seconds": time.perf_counter() - started}
-            output.write(json.dumps(record) + "\n")
-            output.flush()
-    if options.final_state:
-        save_full_state(model, optimizer, steps, options.final_state)
+    train(config, options.output, options.final_state, options.optimizer, options.grad_norm, options.ddp, options.float16, options.offload)
     dist.barrier()
     # All is written. PyTorch's own teardown of Gloo aborts once in a while ("terminate called without an active
     # exception"), which would fail a comparison that has succeeded.

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import forked_ranks
 import make_case
 import torch
 import transformers_fsdp2
@@ -88,7 +89,7 @@ class Case:
         return {record["step"]: record["loss"] for record in records if "loss" in record}
 
     def count_differences(self) -> int:
-        theirs = transformers_fsdp2.fork_ranks(RANKS, train_python, self.config)
+        theirs = forked_ranks.fork_ranks(RANKS, train_python, self.config)
         theirs = {int(step): loss for step, loss in theirs.items()}
         ours = self.train_ours()
         assert sorted(ours) == sorted(theirs) == list(range(1, STEPS + 1)), (ours, theirs)

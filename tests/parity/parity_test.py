@@ -22,6 +22,8 @@ import tempfile
 from pathlib import Path
 
 import dcp_read
+import forked_ranks
+import fsdp2_train
 import make_case
 import safetensors_io
 
@@ -155,9 +157,8 @@ class Case:
 
     def train_pytorch(self) -> list[dict]:
         output = self.folder / "python.jsonl"
-        run([*self.launch, sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(self.config), "--output",
-             str(output), "--final-state", str(self.final_state), "--optimizer", self.options.optimizer,
-             "--grad-norm"], self.folder / "python.log", 300)
+        forked_ranks.fork_ranks(self.options.ranks, fsdp2_train.train, json.loads(self.config.read_text()), output, self.final_state,
+                                self.options.optimizer, True)
         return read_steps(output)
 
     def train_ours(self, name: str, backend: str, *settings: str) -> list[dict]:

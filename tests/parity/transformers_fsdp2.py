@@ -1,20 +1,14 @@
-"""Models of transformers, trained by PyTorch's FSDP2 in ranks that are forked, so that the packages are imported once.
+"""Models of transformers, trained by PyTorch's FSDP2 in forked ranks (forked_ranks.py).
 
-Import this, and call fork_ranks, before anything else of PyTorch has started a thread. The configuration is fsdp-train's, as in
-fsdp2_train.py, with the folder of a Hugging Face model in model.weights.
+The configuration is fsdp-train's, as in fsdp2_train.py, with the folder of a Hugging Face model in model.weights.
 """
 
-import json
-import os
-import sys
-import tempfile
 from pathlib import Path
 
 import fsdp2_train
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
 from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_model_state_dict, get_optimizer_state_dict, set_model_state_dict,
                                                      set_optimizer_state_dict)
 from transformers import AutoModelForCausalLM
@@ -77,21 +71,3 @@ class Training:
         set_model_state_dict(self.model, state["model"])
         set_optimizer_state_dict(self.model, self.optimizer, state["optim"])
         self.step = int(next(iter(self.optimizer.state.values()))["step"].item())
-
-
-def _run_rank(rank: int, size: int, folder: str, work, arguments: tuple) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
-    result = work(*arguments)
-    if rank == 0:
-        Path(folder, "result.json").write_text(json.dumps(result))
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)  # PyTorch's own teardown of Gloo aborts once in a while.
-
-
-def fork_ranks(size: int, work, *arguments):
-    """Calls `work` on each of `size` ranks; what it returns on the first, by way of JSON."""
-    with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(_run_rank, args=(size, folder, work, arguments), nprocs=size, start_method="fork")
-        return json.loads(Path(folder, "result.json").read_text())

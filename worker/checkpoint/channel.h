@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +39,29 @@ class Channel {
 /// Of a world of one.
 class LoneChannel : public Channel {
  public:
-  std::string Ask(const std::string& mine, const Answer& answer) override { return answer({mine}); }
-  std::string Broadcast(const std::string& mine) override { return mine; }
-  void Cancel(const CheckpointError& /*why*/) override {}
+  std::string Ask(const std::string& mine, const Answer& answer) override {
+    ThrowIfCancelled();
+    return answer({mine});
+  }
+  std::string Broadcast(const std::string& mine) override {
+    ThrowIfCancelled();
+    return mine;
+  }
+  void Cancel(const CheckpointError& why) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancelled_ = cancelled_.value_or(why);
+  }
+
+ private:
+  void ThrowIfCancelled() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (cancelled_) {
+      throw CheckpointError(*cancelled_);
+    }
+  }
+
+  std::mutex mutex_;
+  std::optional<CheckpointError> cancelled_;  // guarded by mutex_
 };
 
 }  // namespace fsdprun::checkpoint

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/directory_sink.h"
 
+#include <exception>
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
@@ -29,6 +30,7 @@ std::string DirectorySink::Acquire() {
 void DirectorySink::Prepare(int64_t step, const std::string& run, int64_t needed_bytes) {
   CheckHeld();  // before the bytes are written
   CleanUpUnsynced();
+  CleanUpDiscarded();
   CheckReplaceable(dir_ + "/" + StepName(step), RunOf(run));
   const std::string path = TemporaryPath(step);
   CheckIo(RemoveAttempt(*file_system_, dir_, step, claim_), "remove", path);
@@ -56,24 +58,42 @@ std::string DirectorySink::Publish(Manifest manifest, const DcpMetadata& metadat
 
 void DirectorySink::Discard(int64_t step) {
   if (!is_unsynced_) {  // else it is the checkpoint that was replaced
+    discarded_ = step;
     RemoveAttempt(*file_system_, dir_, step, claim_);
   }
 }
 
 std::vector<std::string> DirectorySink::Retire(const std::string& run,
                                                const std::string& published) {
-  return checkpoint::Retire(*file_system_, dir_, claim_, {keep_, keep_every_, RunOf(run)},
-                            published, *steps_, warn_);
+  try {
+    return checkpoint::Retire(*file_system_, dir_, claim_, {keep_, keep_every_, RunOf(run)},
+                              published, *steps_, warn_);
+  } catch (const std::exception& error) {
+    warn_(std::string("removed no old checkpoints: ") + error.what());
+    return {};
+  }
 }
 
 void DirectorySink::Remove(const std::vector<std::string>& retired) {
-  RemoveRetired(*file_system_, retired, warn_);
+  try {
+    RemoveRetired(*file_system_, retired, warn_);
+  } catch (const std::exception& error) {
+    warn_(std::string("left old checkpoints, which the next start removes: ") + error.what());
+  }
 }
 
 void DirectorySink::CleanUpUnsynced() {
   if (is_unsynced_) {
     CleanUp(*file_system_, dir_, claim_, warn_);
     is_unsynced_ = false;
+  }
+}
+
+/// A rank that was cancelled may have gone on for a while, and has ended its part by now.
+void DirectorySink::CleanUpDiscarded() {
+  if (discarded_) {
+    RemoveAttempt(*file_system_, dir_, *discarded_, claim_);
+    discarded_.reset();
   }
 }
 

@@ -37,10 +37,12 @@ class DirectorySink {
   ManifestFile Write(int64_t step, int64_t rank, const std::vector<BlobToWrite>& blobs);
   /// Fills in what the manifest says of the launch; returns the path.
   std::string Publish(Manifest manifest, const DcpMetadata& metadata);
-  /// Removes what Prepare() and Write() have left. What cannot be removed now is removed at the
+  /// Removes what Prepare() and Write() have left. What cannot be removed now, and what another
+  /// rank, which has not heard of it yet, writes afterwards, the next Prepare() removes, or the
   /// next start.
   void Discard(int64_t step);
-  /// Returns what Remove() has to remove, which may take long.
+  /// Returns what Remove() has to remove, which may take long. Both throw nothing, since the
+  /// checkpoint is there: what they meet is told.
   std::vector<std::string> Retire(const std::string& run, const std::string& published);
   /// In any thread, also beside the next save unless that is of the same step.
   void Remove(const std::vector<std::string>& retired);
@@ -57,6 +59,7 @@ class DirectorySink {
     return given.empty() ? claim_.job_id : given;
   }
   void CleanUpUnsynced();
+  void CleanUpDiscarded();
 
   const std::string dir_;
   const int64_t keep_;
@@ -71,6 +74,8 @@ class DirectorySink {
   std::optional<ClaimPulse> pulse_;
   /// After an UnsyncedPublication, until CleanUp().
   bool is_unsynced_ = false;
+  /// Since the last Prepare().
+  std::optional<int64_t> discarded_;
 };
 
 }  // namespace fsdprun::checkpoint

@@ -40,7 +40,7 @@ std::string Outcome(const std::function<std::string()>& attempt) {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const bool is_memory = text.find("can't allocate memory") != std::string::npos;
-    return Failed(is_memory ? ENOMEM : 0, text.c_str());
+    return Failed(is_memory ? ENOMEM : kNotOfFiles, text.c_str());
   } catch (const std::exception& error) {
     return Failed(0, error.what());
   }

@@ -8,6 +8,9 @@
 
 namespace fsdprun::checkpoint {
 
+/// Of an error: it says nothing of files, such as one of a device. It may pass.
+constexpr int kNotOfFiles = -3;
+
 /// Every rank's text on every rank, by rank. Collective over Group::collectives.
 std::vector<std::string> GatherTexts(const Group& group, const std::string& mine);
 

@@ -1,7 +1,4 @@
-#include <poll.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,6 +10,7 @@
 #include "formats/checkpoint/step_list.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/patience.h"
 
 namespace fsdprun::checkpoint {
 namespace {
@@ -29,7 +27,7 @@ std::string WithoutTrailingSlash(std::string path) {
 /// On rank 0.
 std::vector<StepEntry> ListOf(const Group& group, const std::string& given) {
   const std::string directory = WithoutTrailingSlash(given);
-  return group.steps ? group.steps->List(directory) : ListSteps(directory);
+  return group.steps ? group.steps->List(directory) : StepList().List(directory);
 }
 
 /// Paths to try, newest first; warns of directories that are not candidates.
@@ -161,39 +159,10 @@ bool WasRemoved(const std::string& path, const Group& group) {
   return answer == "removed";
 }
 
-// Note [Faults of reading]
-// A file system that is out of reach for a moment, or memory that is short, says nothing against a
-// checkpoint: to take the older one would do its steps again. So it is tried again, and then the
-// process ends, whose next start tries once more. Only EIO that stays is damage: a broken sector
-// stays for ever, while the older checkpoint may be good.
-constexpr int kAttemptsMax = 3;
-constexpr int kPauseMs = 500;
-
-bool IsDamage(const CheckpointError& error) {
-  return error.error_number() == EIO || !MayPass(error.error_number());
-}
-
 /// So that it does not count as one of those that are kept.
 void NoteDamaged(const std::string& path, const CheckpointError& error, const Group& group) {
-  if (group.steps && IsDamage(error)) {
+  if (group.steps && IsDamage(error.error_number())) {
     group.steps->NoteDamaged(path);
-  }
-}
-
-/// What `read` returns, which throws on all ranks alike, or on none; it is called again after what
-/// may pass.
-template <typename Read>
-auto ReadPatiently(const Group& group, const Read& read) {
-  for (int attempt = 1;; ++attempt) {
-    try {
-      return read();
-    } catch (const CheckpointError& error) {
-      if (attempt == kAttemptsMax || !MayPass(error.error_number())) {
-        throw;
-      }
-      EmitWarning(group, std::string(error.what()) + "; trying again");
-    }
-    ::poll(nullptr, 0, attempt * kPauseMs);  // no event tells when it has passed
   }
 }
 
@@ -226,7 +195,7 @@ std::optional<Search> TryInTurn(const json& paths, const Group& group, const Loo
       if (!is_last && WasRemoved(path.get<std::string>(), group)) {
         return std::nullopt;
       }
-      if (!IsDamage(error)) {
+      if (!IsDamage(error.error_number())) {
         throw;
       }
       NoteDamaged(path.get<std::string>(), error, group);
@@ -244,7 +213,8 @@ std::optional<Search> TryInTurn(const json& paths, const Group& group, const Loo
 Search FindNewest(const Group& group, const Look& look,
                   const std::function<std::vector<std::string>()>& list) {
   for (int number = 1;; ++number) {
-    const json paths = json::parse(AttemptOnRank0(group, [&] { return json(list()).dump(); }));
+    const json paths = json::parse(ReadPatiently(
+        group, [&] { return AttemptOnRank0(group, [&] { return json(list()).dump(); }); }));
     if (auto search = TryInTurn(paths, group, look, number == kSearchesMax)) {
       return std::move(*search);
     }
@@ -367,7 +337,7 @@ std::optional<Candidate> LoadChosen(
         }
         lost = candidate->path + " was removed while it was being loaded";
         EmitWarning(group, lost + "; looking for the newest");
-      } else if (!IsDamage(error)) {
+      } else if (!IsDamage(error.error_number())) {
         throw;
       } else {
         NoteDamaged(candidate->path, error, group);
@@ -383,13 +353,14 @@ std::string NewRun(const Group& group) {
 }
 
 int64_t CountPublications(const std::string& dir, const Group& group) {
-  return std::stoll(AttemptOnRank0(group, [&] {
+  const auto count = [&] {
     int64_t newest = 0;
     for (const StepEntry& entry : ListOf(group, dir)) {
       newest = std::max(newest, entry.sequence.value_or(0));
     }
     return std::to_string(newest);
-  }));
+  };
+  return std::stoll(ReadPatiently(group, [&] { return AttemptOnRank0(group, count); }));
 }
 
 void CheckReplaceable(const std::string& dir, const std::string& run,

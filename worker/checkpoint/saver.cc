@@ -6,7 +6,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,11 +17,10 @@
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/plan_agreement.h"
 #include "worker/checkpoint/snapshot.h"
+#include "worker/checkpoint/written_file.h"
 
 namespace fsdprun::checkpoint {
 namespace {
-
-using nlohmann::json;
 
 /// What has become of a save.
 struct Saved {
@@ -47,23 +45,8 @@ std::string FailureText(int64_t step, const CheckpointError& cause) {
 constexpr char kGranted = 'G';
 constexpr char kRefused = 'R';
 
-std::string EncodeWritten(const ManifestFile& file) {
-  json items = json::array();
-  for (const ManifestItem& item : file.items) {
-    items.push_back({item.key, item.offset, item.length, item.xxh3});
-  }
-  const std::vector<uint8_t> bytes = json::to_cbor(json{file.bytes, file.xxh3, items});
-  return {bytes.begin(), bytes.end()};
-}
-
-ManifestFile DecodeWritten(const std::string& bytes) {
-  const json value = json::from_cbor(bytes);
-  ManifestFile file{value.at(0).get<int64_t>(), value.at(1).get<std::string>(), {}};
-  for (const json& item : value.at(2)) {
-    file.items.push_back({item.at(0).get<std::string>(), item.at(1).get<int64_t>(),
-                          item.at(2).get<int64_t>(), item.at(3).get<std::string>()});
-  }
-  return file;
+bool IsFull(const CheckpointError& error) {
+  return error.error_number() == ENOSPC || error.error_number() == EDQUOT;
 }
 
 }  // namespace
@@ -115,6 +98,8 @@ struct Saver::Impl {
                   std::promise<std::string>& published);
   std::string Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                     const ToHost& to_host);
+  std::string WriteWithRoom(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                            const ToHost& to_host);
   std::string PublishWritten(const Snapshot& snapshot, const SavePlan& plan,
                              const std::vector<std::string>& written_texts);
   [[noreturn]] void Fail(const Group& over, int64_t step, const CheckpointError& error);
@@ -193,8 +178,7 @@ void Saver::Impl::Prepare(const Snapshot& snapshot, const SavePlan& plan) {
   try {
     sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
   } catch (const CheckpointError& error) {
-    const bool is_full = error.error_number() == ENOSPC || error.error_number() == EDQUOT;
-    if (!is_full || !removal.valid()) {
+    if (!IsFull(error) || !removal.valid()) {
       throw;
     }
     removal.wait();
@@ -223,6 +207,31 @@ std::string Saver::Impl::Write(const Group& over, Snapshot& snapshot, const Save
       [&](const std::vector<std::string>& written) {
         return PublishWritten(snapshot, plan, written);
       });
+}
+
+/// Write; once more if a disk, or a quota, was full while what the save before it retired was still
+/// being removed. The errors of Write are all ranks', and what is removed is rank 0's.
+std::string Saver::Impl::WriteWithRoom(const Group& over, Snapshot& snapshot, const SavePlan& plan,
+                                       const ToHost& to_host) {
+  const bool is_removing =
+      removal.valid() && removal.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  try {
+    return Write(over, snapshot, plan, to_host);
+  } catch (const CheckpointError& error) {
+    if (!IsFull(error)) {
+      throw;
+    }
+    const std::string again = AttemptOnRank0(over, [&]() -> std::string {
+      if (is_removing) {
+        removal.wait();
+      }
+      return is_removing ? "again" : "";
+    });
+    if (again.empty()) {
+      throw;
+    }
+  }
+  return Write(over, snapshot, plan, [](Snapshot&) {});  // the tensors are on the host by now
 }
 
 /// Who takes a claim removes the files in the making of the one who had it: then a save fails for
@@ -279,7 +288,7 @@ Saved Saver::Impl::Complete(const Group& over, Snapshot& snapshot, const SavePla
                             const ToHost& to_host) {
   Saved saved;
   try {
-    saved.path = Write(over, snapshot, plan, to_host);
+    saved.path = WriteWithRoom(over, snapshot, plan, to_host);
   } catch (const CheckpointError& error) {
     Fail(over, snapshot.step, error);
   }

@@ -113,11 +113,19 @@ void StoreChannel::Forget(std::vector<std::string> keys) {
 }
 
 void StoreChannel::GiveUp(const CheckpointError& error) {
+  const std::string key = KeyOf("answer");
+  const std::string text =
+      kGivenUp + std::to_string(error.error_number()) + " " + std::string(error.what());
   try {
-    options_.store->set(KeyOf("answer"),
-                        kGivenUp + std::to_string(error.error_number()) + " " + error.what());
+    if (is_lost_) {
+      options_.store->set(key, text);
+    } else {
+      Put(key, text);  // or the others would wait for their whole timeout
+    }
   } catch (const fsdp::StoreError&) {
     // Then the others cannot read it either.
+  } catch (const CheckpointError&) {
+    // Cancelled, as the others are.
   }
 }
 

@@ -45,7 +45,8 @@ class StoreChannel : public Channel {
   std::string Broadcast(const std::string& mine) override;
 
   bool IsLost() const override { return is_lost_; }
-  /// Within half a second; within two more if the store is silent.
+  /// Within half a second; if the store is silent, when the call that is under way ends: 4 s, and
+  /// what a large text may take (StoreClient).
   void Cancel(const CheckpointError& why) override;
 
  private:

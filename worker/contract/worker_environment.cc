@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 
@@ -44,6 +45,19 @@ int IntOr(const Variables& variables, const char* name, int fallback, int low, i
 std::string TextOr(const Variables& variables, const char* name, const std::string& fallback) {
   const std::string* text = Find(variables, name);
   return text == nullptr ? fallback : *text;
+}
+
+/// Of a launch's name, which stands in what its checkpoints say of themselves.
+std::string NameOr(const Variables& variables, const char* name, const std::string& fallback) {
+  std::string text = TextOr(variables, name, fallback);
+  try {
+    nlohmann::json(text).dump();
+  } catch (const nlohmann::json::type_error&) {
+    const std::string quoted =
+        nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    Refuse(name, quoted.substr(1, quoted.size() - 2), "a name in UTF-8");
+  }
+  return text;
 }
 
 const std::string& Require(const Variables& variables, const char* name, const std::string& why) {
@@ -108,10 +122,10 @@ WorkerEnvironment ParseWorkerEnvironment(const std::map<std::string, std::string
   }
   env.restart_count = IntOr(variables, contract::kEnvRestartCount, 0, 0, kMax);
   env.max_restarts = IntOr(variables, contract::kEnvMaxRestarts, 0, 0, kMax);
-  env.run_id = TextOr(variables, contract::kEnvRunId, "");
+  env.run_id = NameOr(variables, contract::kEnvRunId, "");
   env.uses_agent_store = TextOr(variables, contract::kEnvUseAgentStore, "") == "True";
   env.error_file = TextOr(variables, contract::kEnvErrorFile, "");
-  env.job_id = TextOr(variables, contract::kEnvJobId, "");
+  env.job_id = NameOr(variables, contract::kEnvJobId, "");
   env.control_fd = IntOr(variables, contract::kEnvControlFd, -1, 0, kMax);
   env.launcher_draws_progress = TextOr(variables, contract::kEnvProgressView, "") == "terminal";
   env.is_utf8 = IsUtf8(variables);

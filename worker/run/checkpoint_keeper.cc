@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "worker/checkpoint/channel.h"
+#include "worker/checkpoint/exchange.h"
 #include "worker/run/failure.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/save_channel.h"
 #include "worker/run/stop_signal.h"
-#include "worker/run/stoppable_file_system.h"
 #include "worker/world/vote.h"
 
 namespace fsdprun::worker {
@@ -23,8 +23,9 @@ using Clock = std::chrono::steady_clock;
 // minutes.
 constexpr auto kSaveTimeout = std::chrono::minutes(10);
 // How long a rank waits for the end of its part until it asks the others; they may wait for it in a
-// collective meanwhile.
-constexpr std::chrono::milliseconds kAskInterval = std::chrono::seconds(1);
+// collective meanwhile. A part of the margin that a stop leaves of its grace (StopPlan): what was
+// begun must be given up, and that told, before the process is killed.
+constexpr std::chrono::milliseconds kAskInterval = std::chrono::milliseconds(250);
 // Training waits for it.
 constexpr std::chrono::milliseconds kReconnectTimeout = std::chrono::seconds(5);
 
@@ -36,20 +37,17 @@ std::string Seconds(Clock::duration time) {
 
 CheckpointKeeper::CheckpointKeeper(const RunContext& context, checkpoint::Group group,
                                    const RunState& state,
-                                   std::shared_ptr<checkpoint::FileSystem> file_system,
-                                   SavePace pace)
+                                   std::shared_ptr<StoppableFileSystem> file_system, SavePace pace)
     : context_(context),
       group_(std::move(group)),
       state_(state),
-      file_system_(std::move(file_system)),
+      file_system_(file_system ? std::move(file_system) : std::make_shared<StoppableFileSystem>()),
       interval_(context.config.checkpoint.every_minutes),
       pace_(pace) {
-  if (!file_system_) {
-    file_system_ =
-        std::make_shared<StoppableFileSystem>([&stop = context_.stop, is_ending = is_ending_] {
-          return *is_ending || stop.MustGiveUpSave();
-        });
-  }
+  file_system_->GiveUpIf(
+      [&stop = context_.stop, is_ending = is_ending_, is_cancelled = is_cancelled_] {
+        return *is_ending || *is_cancelled || stop.MustGiveUpSave();
+      });
 }
 
 CheckpointKeeper::~CheckpointKeeper() { *is_ending_ = true; }
@@ -100,14 +98,13 @@ checkpoint::SaverOptions CheckpointKeeper::OptionsFor(const LaunchIdentity& iden
 
 /// Of a directory in the way the user hears now rather than after hours of training.
 void CheckpointKeeper::CheckSavedNames() const {
-  if (context_.world.rank() != 0) {
-    return;
-  }
   const TrainConfig& config = context_.config;
-  RefuseForGood<checkpoint::CheckpointError>([&] {
-    checkpoint::CheckReplaceable(config.checkpoint.dir, state_.run,
-                                 [&](int64_t step) { return WillSave(config, saved_step_, step); });
-  });
+  const auto will_save = [&](int64_t step) { return WillSave(config, saved_step_, step); };
+  const auto look = [&] {
+    checkpoint::CheckReplaceable(config.checkpoint.dir, state_.run, will_save);
+    return std::string();
+  };
+  RefuseForGood<checkpoint::CheckpointError>([&] { checkpoint::AttemptOnRank0(group_, look); });
 }
 
 bool CheckpointKeeper::Save(bool is_last) {
@@ -145,17 +142,19 @@ void CheckpointKeeper::CheckFiniteWeights() const {
 }
 
 void CheckpointKeeper::SaveNow(bool is_last) {
-  Tell(state_.step, is_last, /*is_wanted=*/true,
+  *is_cancelled_ = false;
+  Tell(state_.step, is_last ? SaveKind::kLast : SaveKind::kPeriodic, /*is_wanted=*/true,
        [&] { return saver_->Save(state_.step, Capture(state_, context_.config)); });
 }
 
 void CheckpointKeeper::Begin() {
   const int64_t step = state_.step;
+  *is_cancelled_ = false;
   pace_.Begin(Clock::now());
   try {
     saver_->Begin(step, Capture(state_, context_.config));
   } catch (const checkpoint::CheckpointError& error) {
-    TellFailure(step, error, /*is_last=*/false, /*is_wanted=*/true);
+    TellFailure(step, error, SaveKind::kPeriodic, /*is_wanted=*/true);
     return;
   }
   begun_step_ = step;
@@ -175,7 +174,10 @@ bool CheckpointKeeper::HasLostTheWay() const {
 void CheckpointKeeper::CancelBegun(const checkpoint::CheckpointError& why) {
   is_begun_given_up_ = true;
   must_reconnect_ = true;
+  // In this order, so that `why` is what this rank's part says, and not that its file was
+  // cancelled.
   saver_->Cancel(why);
+  *is_cancelled_ = true;
 }
 
 void CheckpointKeeper::GiveUpBegun() {
@@ -203,11 +205,15 @@ Clock::duration CheckpointKeeper::AwaitCopy() {
 }
 
 bool CheckpointKeeper::Finish(bool is_wanted) {
+  FinishBegun(SaveKind::kPeriodic, is_wanted);
+  return is_given_up_;
+}
+
+void CheckpointKeeper::FinishBegun(SaveKind kind, bool is_wanted) {
   const int64_t step = *begun_step_;
   begun_step_.reset();
   context_.stop.SetSaving(false);
-  Tell(step, /*is_last=*/false, is_wanted, [&] { return saver_->Finish(); });
-  return is_given_up_;
+  Tell(step, kind, is_wanted, [&] { return saver_->Finish(); });
 }
 
 void CheckpointKeeper::FinishBeforeError() {
@@ -280,19 +286,20 @@ bool CheckpointKeeper::MakeWay(bool is_last) {
   }
   const int64_t begun = *begun_step_;
   if (AwaitBegun(is_last)) {
-    Finish(/*is_wanted=*/begun == state_.step);
+    FinishBegun(is_last ? SaveKind::kBeforeLast : SaveKind::kPeriodic,
+                /*is_wanted=*/begun == state_.step);
     return true;
   }
   WarnIfLate();
   const std::string text = "checkpoint of step " + std::to_string(state_.step) +
                            " failed: that of step " + std::to_string(begun) +
                            " has been in the making for " + Seconds(pace_.Taken(Clock::now()));
-  TellFailure(state_.step, checkpoint::CheckpointError(text, ETIMEDOUT), is_last,
+  TellFailure(state_.step, checkpoint::CheckpointError(text, ETIMEDOUT), SaveKind::kPeriodic,
               /*is_wanted=*/true);
   return false;
 }
 
-void CheckpointKeeper::Tell(int64_t step, bool is_last, bool is_wanted,
+void CheckpointKeeper::Tell(int64_t step, SaveKind kind, bool is_wanted,
                             const std::function<std::string()>& save) {
   std::string path;
   try {
@@ -305,7 +312,7 @@ void CheckpointKeeper::Tell(int64_t step, bool is_last, bool is_wanted,
       return;
     }
     must_reconnect_ = must_reconnect_ || error.error_number() == checkpoint::kChannelLost;
-    TellFailure(step, error, is_last, is_wanted);
+    TellFailure(step, error, kind, is_wanted);
     return;
   }
   TellSaved(step, path, is_wanted);
@@ -333,13 +340,17 @@ void CheckpointKeeper::GiveUp(int64_t step) {
 }
 
 void CheckpointKeeper::TellFailure(int64_t step, const checkpoint::CheckpointError& error,
-                                   bool is_last, bool is_wanted) {
+                                   SaveKind kind, bool is_wanted) {
   const std::string text = std::string(error.what()) + "; " + LastSaveText();
-  if (is_last) {
+  if (kind == SaveKind::kLast) {
     throw checkpoint::CheckpointError("the last " + text, error.error_number());
   }
   if (is_wanted) {
     context_.channel.SendNoCheckpoint(step, text);
+  }
+  if (kind == SaveKind::kBeforeLast) {
+    context_.report.Warn(notice_, step, text + "; the last one is written now");
+    return;
   }
   if (context_.config.checkpoint.on_failure == "stop") {
     throw checkpoint::CheckpointError(

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "formats/checkpoint/file_system.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/metrics/fault_notice.h"
 #include "worker/run/launch.h"
@@ -16,6 +15,7 @@
 #include "worker/run/run_state.h"
 #include "worker/run/save_interval.h"
 #include "worker/run/save_pace.h"
+#include "worker/run/stoppable_file_system.h"
 
 namespace fsdprun::worker {
 
@@ -25,9 +25,10 @@ namespace fsdprun::worker {
 class CheckpointKeeper {
  public:
   /// `context` and `state`, which is what is saved, outlive this object. `file_system`: all effects
-  /// on disk go through this; unset: the real one. Tests inject faults here, and other patience.
+  /// on disk go through this, which this object tells when to give up; unset: the real one. Tests
+  /// inject faults here, and other patience.
   CheckpointKeeper(const RunContext& context, checkpoint::Group group, const RunState& state,
-                   std::shared_ptr<checkpoint::FileSystem> file_system = nullptr,
+                   std::shared_ptr<StoppableFileSystem> file_system = nullptr,
                    SavePace pace = SavePace());
   /// What is still being written is left unfinished.
   ~CheckpointKeeper();
@@ -96,6 +97,8 @@ class CheckpointKeeper {
   void Release(bool is_stopped);
 
  private:
+  enum class SaveKind { kPeriodic, kBeforeLast, kLast };
+
   checkpoint::SaverOptions OptionsFor(const LaunchIdentity& identity, uint64_t generation) const;
   void CheckSavedNames() const;
   void CheckFiniteWeights() const;
@@ -106,14 +109,15 @@ class CheckpointKeeper {
   bool MakeWay(bool is_last);
   void Begin();
   void SaveNow(bool is_last);
+  void FinishBegun(SaveKind kind, bool is_wanted);
   void CancelBegun(const checkpoint::CheckpointError& why);
   /// So that the next save can be begun after the way was lost.
   void Reconnect();
   /// Does `save`, which returns the path, and tells how that has ended.
-  void Tell(int64_t step, bool is_last, bool is_wanted, const std::function<std::string()>& save);
+  void Tell(int64_t step, SaveKind kind, bool is_wanted, const std::function<std::string()>& save);
   void TellSaved(int64_t step, const std::string& path, bool is_wanted);
   /// Tells of a save that failed, if the run goes on without it.
-  void TellFailure(int64_t step, const checkpoint::CheckpointError& error, bool is_last,
+  void TellFailure(int64_t step, const checkpoint::CheckpointError& error, SaveKind kind,
                    bool is_wanted);
   void GiveUp(int64_t step);
   bool IsSomeRankStopping();
@@ -122,9 +126,12 @@ class CheckpointKeeper {
   RunContext context_;
   checkpoint::Group group_;
   const RunState& state_;
-  std::shared_ptr<checkpoint::FileSystem> file_system_;
-  /// Also the thread of a save looks at it.
+  std::shared_ptr<StoppableFileSystem> file_system_;
+  // Also the thread of a save looks at them.
   const std::shared_ptr<std::atomic<bool>> is_ending_ = std::make_shared<std::atomic<bool>>(false);
+  /// Of what was begun: this rank's file is not written any further.
+  const std::shared_ptr<std::atomic<bool>> is_cancelled_ =
+      std::make_shared<std::atomic<bool>>(false);
   /// Saves are begun, and not done at once.
   bool is_async_ = false;
   /// The next one needs another channel.

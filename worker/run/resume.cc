@@ -124,7 +124,7 @@ std::optional<checkpoint::Candidate> Resumer::FindNamed(
 
 void Resumer::StartAnew() {
   state_.run = checkpoint::NewRun(group_);
-  FillWeights(context_.config, state_.model);
+  FillWeightsOnAll(context_.config, group_, state_.model);
   context_.report.Event(
       "starting at step 0: " + std::to_string(ParameterCount(state_.model.module->config())) +
       " parameters on " + std::to_string(context_.world.size()) + " ranks (" +

@@ -32,8 +32,8 @@ std::shared_ptr<checkpoint::Channel> MakeSaveChannel(const checkpoint::Group& gr
                      checkpoint::AttemptOnRank0(group, [] { return checkpoint::RandomId(); });
     checkpoint::AttemptOnAll(group, [&] {
       const std::string host = options.host_store ? "127.0.0.1" : options.master_addr;
-      { const fsdp::StoreClient is_there(host, options.master_port, connect_timeout); }
-      channel.store = std::make_shared<fsdp::StoreClient>(host, options.master_port, kCallTimeout);
+      channel.store = std::make_shared<fsdp::StoreClient>(host, options.master_port,
+                                                          connect_timeout, kCallTimeout);
       return std::string();
     });
   } catch (const checkpoint::CheckpointError& error) {

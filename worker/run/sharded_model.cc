@@ -4,10 +4,15 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/patience.h"
 #include "worker/weights/load_weights.h"
 
 namespace fsdprun::worker {
@@ -73,6 +78,29 @@ void FillWeights(const TrainConfig& config, ShardedModel& model) {
       full.copy_(drawn);
     }
   });
+}
+
+void FillWeightsOnAll(const TrainConfig& config, const checkpoint::Group& group,
+                      ShardedModel& model) {
+  const auto fill = [&]() -> std::string {
+    try {
+      FillWeights(config, model);
+      return {};
+    } catch (const ConfigError& error) {  // as a result, to keep its type
+      return error.what();
+    }
+  };
+  const std::vector<std::string> refusals =
+      checkpoint::ReadPatiently(group, [&] { return checkpoint::AttemptOnAll(group, fill); });
+  const auto first = std::find_if(refusals.begin(), refusals.end(),
+                                  [](const std::string& text) { return !text.empty(); });
+  if (first == refusals.end()) {
+    return;
+  }
+  const bool is_of_all = std::count(refusals.begin(), refusals.end(), *first) ==
+                         static_cast<std::ptrdiff_t>(refusals.size());
+  const std::string rank = std::to_string(first - refusals.begin());
+  throw ConfigError((is_of_all ? "" : "rank " + rank + ": ") + *first);
 }
 
 bool HasFiniteWeights(const ShardedModel& model, const World& world) {

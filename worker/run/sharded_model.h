@@ -3,6 +3,7 @@
 #include <fsdp/fully_shard.h>
 #include <fsdp/unit.h>
 
+#include "worker/checkpoint/checkpoint.h"
 #include "worker/config/config.h"
 #include "worker/models/causal_lm.h"
 #include "worker/world/world.h"
@@ -20,8 +21,12 @@ struct ShardedModel {
 ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& description,
                         const World& world);
 
-/// Random weights from model.seed or those of model.weights. No collective.
+/// Random weights from model.seed or those of model.weights. No collective. Errors: as LoadWeights.
 void FillWeights(const TrainConfig& config, ShardedModel& model);
+/// The same on all ranks; collective. What a rank cannot read for now is tried again. Errors: what
+/// one of them meets, on all; it names the rank, unless all meet the same.
+void FillWeightsOnAll(const TrainConfig& config, const checkpoint::Group& group,
+                      ShardedModel& model);
 
 /// Whether every weight on every rank is a finite number. Collective.
 bool HasFiniteWeights(const ShardedModel& model, const World& world);

@@ -8,18 +8,24 @@
 
 namespace fsdprun::worker {
 
-/// Lets a save be given up: `must_give_up` is asked before every effect, and once it says yes no
-/// rank's file is written any further; the save then fails on all ranks with ECANCELED and leaves
-/// nothing behind. What follows the ranks' files is quick and is not interrupted.
+/// Lets a save be given up: `must_give_up` is asked before a rank's file is written, and before
+/// each further part of it. Once it says yes the file is not written any further; the save then
+/// fails on all ranks with ECANCELED and leaves nothing behind. What follows the ranks' files is
+/// quick and is not interrupted.
 class StoppableFileSystem : public checkpoint::FileSystem {
  public:
+  /// Until GiveUpIf, nothing is given up.
+  StoppableFileSystem() = default;
   explicit StoppableFileSystem(std::function<bool()> must_give_up)
       : must_give_up_(std::move(must_give_up)) {}
+
+  /// Before the first effect.
+  void GiveUpIf(std::function<bool()> must_give_up) { must_give_up_ = std::move(must_give_up); }
 
  protected:
   int Intercept(const checkpoint::Effect& effect) override {
     const bool is_rank_file = effect.name == "write" && effect.path.ends_with(".distcp");
-    return must_give_up_() && is_rank_file ? ECANCELED : 0;
+    return is_rank_file && must_give_up_ && must_give_up_() ? ECANCELED : 0;
   }
 
  private:

@@ -65,17 +65,25 @@ struct Stored {
   }
 };
 
-Stored Open(const std::string& path) {
+/// What `read` returns. Damage becomes a ConfigError: each restart would read up to it again.
+template <typename Read>
+auto RefuseDamage(const Read& read) {
   try {
-    Stored stored{path, OpenTensors(path), {}};
-    stored.names = stored.source->Weights();
-    return stored;
+    return read();
   } catch (const fsdp::archive::Error& error) {
     if (checkpoint::MayPass(error.error_number())) {
       throw;
     }
     throw ConfigError(std::string("model.weights: ") + error.what());
   }
+}
+
+Stored Open(const std::string& path) {
+  return RefuseDamage([&] {
+    Stored stored{path, OpenTensors(path), {}};
+    stored.names = stored.source->Weights();
+    return stored;
+  });
 }
 
 /// The stored name for the model's `name`: the same, or that without the body's prefix.
@@ -129,7 +137,7 @@ void CheckNoOthers(const Stored& stored, const StoredNames& found, const WeightN
 /// Elements [begin, begin + count) of a stored tensor, in its stored dtype.
 at::Tensor ReadRange(const Stored& stored, const std::string& name, int64_t begin, int64_t count) {
   at::Tensor range = at::empty({count}, StoredDtype(name, stored.FactsOf(name)));
-  stored.source->Read(stored.names.at(name), begin, count, range.data_ptr());
+  RefuseDamage([&] { stored.source->Read(stored.names.at(name), begin, count, range.data_ptr()); });
   return range;
 }
 

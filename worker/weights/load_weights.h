@@ -16,8 +16,8 @@ namespace fsdprun::worker {
 /// float32, bfloat16 and float16 are converted to the dtype of the slice. Names may leave out the
 /// body's prefix, as those of a model without its head do; with a tied head there may be one if it
 /// equals the embedding; the buffers that `names` lists are ignored. Errors: ConfigError naming
-/// tensors that are missing, unknown to the model, or of the wrong shape or dtype; CheckpointError
-/// for what is damaged. No collective.
+/// tensors that are missing, unknown to the model, or of the wrong shape or dtype, and what is
+/// damaged; fsdp::archive::Error for what cannot be read for now. No collective.
 void LoadWeights(const std::string& path, const std::vector<fsdp::LocalShard>& slices,
                  const WeightNames& names);
 

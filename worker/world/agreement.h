@@ -48,7 +48,8 @@ std::optional<std::string> DescribeDisagreement(const std::vector<RankInput>& in
 void RequireAgreement(const RankInput& mine, const checkpoint::Group& group);
 
 /// Proves that all ranks see what rank 0 writes into its `dir`, which may be mounted elsewhere on
-/// other nodes; collective. Passes if rank 0 cannot write there, which is reported when it saves.
+/// other nodes; collective. Passes if rank 0 cannot write there, which is reported when it saves,
+/// and if a rank cannot look there for now.
 /// Errors: DisagreementError naming rank, host and directory.
 void RequireSharedDirectory(const std::string& dir, const checkpoint::Group& group);
 

@@ -127,15 +127,15 @@ std::string SessionFolderOf(absl::string_view command_line) {
 
 std::optional<WorkerMarks> WorkerMarksOf(absl::string_view environment) {
   std::optional<std::string> job_id;
-  std::optional<int> rank;
+  std::optional<int> rank = 0;  // of a worker that is alone and is not told
   for (const absl::string_view variable : absl::StrSplit(environment, '\0')) {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(variable, absl::MaxSplits('=', 1));
     int number = 0;
     if (parts.first == contract::kEnvJobId) {
       job_id = std::string(parts.second);
-    } else if (parts.first == contract::kEnvRank && absl::SimpleAtoi(parts.second, &number)) {
-      rank = number;
+    } else if (parts.first == contract::kEnvRank) {
+      rank = absl::SimpleAtoi(parts.second, &number) ? std::optional(number) : std::nullopt;
     }
   }
   return job_id.has_value() && rank.has_value()

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -15,6 +16,7 @@
 #include "formats/checkpoint/save_plan.h"
 #include "formats/checkpoint/torch_blob.h"
 #include "fsdp_runtime/plan/box.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 
 namespace fsdprun::checkpoint {
@@ -254,6 +256,18 @@ TEST(SavePlanTest, SlicesSurviveTheExchange) {
   EXPECT_EQ(back[0].shape, slices[0].shape);
   EXPECT_EQ(back[0].boxes, slices[0].boxes);
   EXPECT_EQ(back[1].boxes, slices[1].boxes);
+}
+
+// A request to stop comes as a signal, and some file systems let it end their calls.
+TEST(FileSystemTest, CallThatASignalInterruptsIsMadeAgain) {
+  const TemporaryDirectory dir;
+  FileSystem file_system;
+  {
+    const PathFault fault(PathFault::kOpen, "interrupted", EINTR, /*times=*/2);
+    file_system.WriteFile(dir / "interrupted", "all of it");
+  }
+  const PathFault fault(PathFault::kOpen, "interrupted", EINTR, /*times=*/1);
+  EXPECT_EQ(ReadWholeFile(dir / "interrupted", 100), "all of it");
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
+#include "formats/checkpoint/error.h"
 #include "formats/checkpoint/manifest.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 
 namespace fsdprun::checkpoint {
@@ -111,6 +114,49 @@ TEST_F(StepListTest, ForgetsWhatIsGone) {
   SpoilUnnoticed(dir_ / "aside" + "/" + kManifestFile);
   std::filesystem::rename(dir_ / "aside", dir_ / "step-1");
   EXPECT_EQ(steps.List(dir_.path())[0].sequence, std::nullopt);
+}
+
+TEST_F(StepListTest, WhatCannotBeReadForNowIsThrownAndNothingIsForgotten) {
+  Make(1, 1);
+  Make(2, 2);
+  StepList steps;
+  steps.List(dir_.path());
+  SpoilUnnoticed(ManifestOf(1));
+  {
+    const PathFault fault(PathFault::kOpen, "step-2/fsdprun.json", ESTALE);
+    try {
+      steps.List(dir_.path());
+      ADD_FAILURE() << "its sequence is not known";
+    } catch (const CheckpointError& error) {
+      EXPECT_EQ(error.error_number(), ESTALE);
+      EXPECT_NE(std::string(error.what()).find("step-2/fsdprun.json"), std::string::npos);
+    }
+    // Who only shows them shows the others.
+    const std::vector<StepEntry> shown = ListSteps(dir_.path());
+    ASSERT_EQ(shown.size(), 2u);
+    EXPECT_EQ(shown[0].sequence, std::nullopt);
+  }
+  const std::vector<StepEntry> entries = steps.List(dir_.path());
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].sequence, 2);
+  EXPECT_EQ(entries[1].sequence, 1);
+}
+
+TEST_F(StepListTest, WhatADiskCannotReadCountsAsDamagedWhateverOfItThatIs) {
+  for (const auto& [kind, part] :
+       {std::pair(PathFault::kOpen, "step-2/fsdprun.json"),
+        std::pair(PathFault::kLook, "step-2/fsdprun.json"),
+        std::pair(PathFault::kLook, "step-2/.metadata"), std::pair(PathFault::kLook, "step-2")}) {
+    Make(1, 1);
+    Make(2, 2);
+    const PathFault fault(kind, part, EIO);
+    const std::vector<StepEntry> entries = StepList().List(dir_.path());
+    ASSERT_EQ(entries.size(), 2u) << part;
+    EXPECT_EQ(entries[0].step, 2) << part;
+    EXPECT_TRUE(entries[0].is_complete) << part;
+    EXPECT_EQ(entries[0].sequence.value_or(2), 2) << part;
+    EXPECT_EQ(entries[1].sequence, 1) << part;
+  }
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <random>
 
+#include "fsdp_runtime/archive/error.h"
 #include "tests/unit/base/remove_folder.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 
 namespace fsdprun {
 namespace {
@@ -217,6 +220,23 @@ TEST_F(SafetensorsTest, ModelReadsOneFileOrAnIndex) {
   EXPECT_NE(ModelRefusal().find("tensor a is in two files"), std::string::npos);
   Write("model.safetensors.index.json", R"({"weight_map":["a"]})");
   EXPECT_NE(ModelRefusal().find("expected an object \"weight_map\""), std::string::npos);
+}
+
+TEST_F(SafetensorsTest, WhatMayPassIsNoDefectOfTheFiles) {
+  using checkpoint::PathFault;
+  Write("model.safetensors", Encode(kTwo, 32));
+  for (const PathFault::Kind kind : {PathFault::kLook, PathFault::kOpen}) {
+    const PathFault fault(kind, "model.safetensors", ESTALE);
+    try {
+      SafetensorsModel model(folder_);
+      ADD_FAILURE() << kind;
+    } catch (const fsdp::archive::Error& error) {
+      EXPECT_EQ(error.error_number(), ESTALE) << kind;
+      EXPECT_NE(std::string(error.what()).find("model.safetensors: "), std::string::npos);
+    }
+  }
+  const PathFault fault(PathFault::kOpen, "model.safetensors", EACCES);
+  EXPECT_NE(ModelRefusal().find("Permission denied"), std::string::npos);
 }
 
 }  // namespace

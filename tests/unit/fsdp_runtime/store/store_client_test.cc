@@ -116,6 +116,26 @@ class HostileServer {
         ::poll(nullptr, 0, 100);  // longer than the wait for the key may take
         const std::string value("\1\0\0\0\0\0\0\0v", 9);
         (void)!::send(fd, value.data(), value.size(), MSG_NOSIGNAL);
+      } else if (answer == "late greeting") {
+        ::poll(nullptr, 0, 200);  // longer than a call may take
+        (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
+        while (::recv(fd, request, sizeof(request), 0) > 0) {
+        }
+      } else if (answer == "half a value") {
+        (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
+        (void)!::recv(fd, request, sizeof(request), 0);
+        (void)!::send(fd, "\0", 1, MSG_NOSIGNAL);  // the key is there
+        (void)!::recv(fd, request, sizeof(request), 0);
+        const std::string half("\2\0\0\0\0\0\0\0v", 9);
+        (void)!::send(fd, half.data(), half.size(), MSG_NOSIGNAL);
+        while (::recv(fd, request, sizeof(request), 0) > 0) {
+        }
+      } else if (answer == "late reader") {
+        (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
+        ::poll(nullptr, 0, 200);  // longer than a call may take
+        std::vector<char> piece(1 << 20);
+        while (::recv(fd, piece.data(), piece.size(), 0) > 0) {
+        }
       } else if (answer == "greeting") {
         (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
         while (::recv(fd, request, sizeof(request), 0) > 0) {
@@ -181,6 +201,28 @@ TEST(StoreClientTest, ValueThatIsThereMayTakeLongerThanTheWaitForIt) {
   HostileServer slow("late value", true);
   StoreClient client("127.0.0.1", slow.port(), seconds(10));
   EXPECT_EQ(client.get("key", in(milliseconds(20))), "v");
+}
+
+// Or who asks again and again would take it for a key that is not there yet.
+TEST(StoreClientTest, ServerThatFallsSilentWithinAValueIsSilent) {
+  HostileServer stops("half a value", false);
+  StoreClient client("127.0.0.1", stops.port(), std::chrono::minutes(10));
+  EXPECT_THROW(client.get("key", in(milliseconds(20))), StoreSilence);
+}
+
+TEST(StoreClientTest, ConnectingMayTakeLongerThanACall) {
+  HostileServer late("late greeting", false);
+  StoreClient client("127.0.0.1", late.port(), std::chrono::minutes(10), milliseconds(50));
+  EXPECT_EQ(client.timeout(), milliseconds(50));
+  EXPECT_THROW(client.check({"key"}), StoreTimeout);
+}
+
+// Its network may be slow, or many clients may send to it at once.
+TEST(StoreClientTest, LargeValueHasLongerThanACallMayTake) {
+  HostileServer late("late reader", false);
+  StoreClient client("127.0.0.1", late.port(), std::chrono::minutes(10), milliseconds(50));
+  // More than the kernel keeps for the two.
+  client.set("key", std::string(size_t{32} << 20, 'x'));
 }
 
 // The client would wait ten minutes, longer than this test may take.

@@ -154,6 +154,7 @@ TEST(AccelerateOptionsTest, SeveralWorkersThatAreNotBoundAreNotPinned) {
   EXPECT_FALSE(is_pinned({"s.py"}));
   EXPECT_FALSE(is_pinned({"--nproc-per-node=auto", "s.py"}));
   EXPECT_TRUE(is_pinned({"--nproc-per-node=1", "s.py"}));
+  EXPECT_FALSE(is_pinned({"--nproc-per-node=1", "--hostfile=h", "s.py"}));  // It may have slots.
   EXPECT_TRUE(is_pinned({"--numa-binding=node", "s.py"}));
 }
 

@@ -328,6 +328,22 @@ TEST(CheckpointDamageTest, ImpossibleNumbersInAManifestAreRefused) {
   }
 }
 
+TEST(CheckpointDamageTest, GenerationOfAManifestIsAnyWholeNumber) {
+  for (const uint64_t generation : {uint64_t{0}, uint64_t{1} << 60, UINT64_MAX}) {
+    Manifest manifest;
+    manifest.generation = generation;
+    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "it"), manifest);
+  }
+  for (const json& number : {json(-1), json(0.5), json("1")}) {
+    json value = json::parse(EncodeManifest(Manifest()));
+    value["generation"] = number;
+    value.erase("manifest_xxh3");
+    value["manifest_xxh3"] = HashBytes(value.dump());
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { DecodeManifest(value.dump(), "it"); }),
+                HasSubstr("it is damaged: generation = " + number.dump()));
+  }
+}
+
 TEST(CheckpointDamageTest, FilesOfAManifestAreInItsDirectory) {
   for (const char* name : {"", ".", "..", "../f", "/f", "d/f"}) {
     Manifest manifest;

@@ -1,7 +1,5 @@
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,27 +8,15 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/checkpoint/commit.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
-
-/// While set, what has this in its path cannot be looked at.
-static std::atomic<const char*> unreachable_part{nullptr};
-
-/// In the place of libc's: a look is no effect that a FileSystem announces.
-extern "C" int stat(const char* path, struct stat* out) noexcept {
-  const char* part = unreachable_part;
-  if (part != nullptr && std::string_view(path).find(part) != std::string_view::npos) {
-    errno = ESTALE;
-    return -1;
-  }
-  return fstatat(AT_FDCWD, path, out, 0);
-}
 
 namespace fsdprun::checkpoint {
 namespace {
@@ -150,26 +136,30 @@ TEST(CheckpointFaultTest, FaultOfAnyRankIsThrownOnAllAndTheNextTrySucceeds) {
 class FaultyThenStale : public Faulty {
  public:
   using Faulty::Faulty;
+  void EndFault() { fault_.reset(); }
 
  protected:
   int Intercept(const Effect& effect) override {
     const int error = Faulty::Intercept(effect);
     if (error != 0) {
-      unreachable_part = ".tmp-";
+      fault_.emplace(PathFault::kLook, ".tmp-", ESTALE);
     }
     return error;
   }
+
+ private:
+  std::optional<PathFault> fault_;
 };
 
 TEST(CheckpointFaultTest, AttemptThatCannotBeLookedAtIsLeftAndAllRanksThrowTheSaveError) {
   const TemporaryDirectory dir(MemoryDirectory());
+  const auto stale = std::make_shared<FaultyThenStale>(0, ENOSPC, "reserve", dir / "step-2.tmp-");
   std::vector<std::string> messages(2);
   ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
     const int64_t rank = collectives->rank();
     SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
     if (rank == 1) {
-      options.file_system =
-          std::make_shared<FaultyThenStale>(0, ENOSPC, "reserve", dir / "step-2.tmp-");
+      options.file_system = stale;
     }
     Saver saver(std::move(options));
     messages[static_cast<size_t>(rank)] =
@@ -177,7 +167,7 @@ TEST(CheckpointFaultTest, AttemptThatCannotBeLookedAtIsLeftAndAllRanksThrowTheSa
     collectives->barrier();
     if (rank == 0) {
       EXPECT_THAT(ListDirectory(dir.path()), Contains(StartsWith("step-2.tmp-")));
-      unreachable_part = nullptr;
+      stale->EndFault();
     }
     collectives->barrier();
     saver.Save(2, StateOf(rank, 2, 2));

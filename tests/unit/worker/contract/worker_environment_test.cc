@@ -119,6 +119,15 @@ TEST(WorkerEnvironmentTest, ErrorsNameVariableValueAndExpectation) {
   EXPECT_THAT(ErrorOf(variables), testing::HasSubstr("WORLD_SIZE='0'"));
 }
 
+// They stand in fsdprun.json: each save would fail.
+TEST(WorkerEnvironmentTest, NamesOfALaunchAreUtf8) {
+  for (const char* name : {"FSDPRUN_JOB_ID", "TORCHELASTIC_RUN_ID"}) {
+    EXPECT_EQ(ErrorOf({{name, "caf\xc3\xa9"}}), "");
+    EXPECT_EQ(ErrorOf({{name, "caf\xe9"}}), "environment variable " + std::string(name) +
+                                                "='caf\\ufffd': expected a name in UTF-8");
+  }
+}
+
 TEST(WorkerEnvironmentTest, MissingPartsOfAWorldAreRefused) {
   EXPECT_THAT(ErrorOf({{"RANK", "0"}}), testing::HasSubstr("WORLD_SIZE is not set"));
   EXPECT_THAT(ErrorOf({{"WORLD_SIZE", "2"}}), testing::HasSubstr("RANK is not set"));

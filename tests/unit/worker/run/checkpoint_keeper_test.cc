@@ -24,7 +24,7 @@ namespace {
 using checkpoint::MessageOf;
 
 /// Writes of ranks' files fail with this, unless it is 0.
-class FaultyDisk : public checkpoint::FileSystem {
+class FaultyDisk : public StoppableFileSystem {
  public:
   int error = 0;
   /// Files of ranks that were begun.
@@ -347,7 +347,7 @@ TEST_F(AsyncKeeperTest, FirstStepsBesideASaveMayTakeAsLongAsTheCopy) {
 }
 
 /// Holds up the first file of a rank until it is let go.
-class HeldDisk : public checkpoint::FileSystem {
+class HeldDisk : public StoppableFileSystem {
  public:
   void LetGo() { may_go_.set_value(); }
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
+#include <utility>
 
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/formats/tokens/token_bytes.h"
@@ -125,6 +128,35 @@ TEST_F(InputsTest, ModelConfigThatNoCheckpointCanHoldIsRefused) {
   model["comment"] = nested;
   std::ofstream(directory_ / "config.json") << model.dump();
   EXPECT_NE(Refusal().find("config.json: nested deeper than 32"), std::string::npos);
+}
+
+/// While it lives, the working directory is another one.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::filesystem::path& path)
+      : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(path);
+  }
+  ~WorkingDirectory() { std::filesystem::current_path(before_); }
+
+ private:
+  const std::filesystem::path before_;
+};
+
+// What a checkpoint says of its run is JSON.
+TEST_F(InputsTest, FolderOfTheModelIsKeptIfItsNameIsUtf8) {
+  resolved_["model"]["config"] = "config.json";
+  for (const auto& [name, is_kept] :
+       {std::pair("caf\xc3\xa9", true), std::pair("caf\xe9", false)}) {
+    const std::filesystem::path folder = directory_ / name;
+    std::error_code error;
+    if (!std::filesystem::create_directory(folder, error)) {
+      GTEST_SKIP() << "the file system takes no other names: " << error.message();
+    }
+    std::filesystem::copy(directory_ / "config.json", folder / "config.json");
+    const WorkingDirectory there(folder);
+    EXPECT_EQ(Read().description.model_folder, is_kept ? folder.string() : "");
+  }
 }
 
 TEST_F(InputsTest, OnlyRankZeroLooksAtWhatIsWritten) {

@@ -150,7 +150,7 @@ TEST_F(LoadWeightsTest, CheckpointIsReadLikeAFolderOfAModelAndDamageIsNamed) {
   try {
     LoadWeights(path, Shards(0, 1), Names());
     FAIL();
-  } catch (const fsdp::archive::Error& error) {
+  } catch (const ConfigError& error) {  // a restart would find it again
     EXPECT_NE(std::string(error.what()).find("__0_0.distcp"), std::string::npos) << error.what();
   }
 }

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "formats/models/decoder/parse_decoder.h"
 #include "tests/unit/base/remove_folder.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/worker/checkpoint/thread_ranks.h"
 #include "worker/config/config_schema.h"
 
 namespace fsdprun::worker {
@@ -154,6 +158,29 @@ TEST_F(InputTest, WeightsAreCompared) {
   EXPECT_EQ(WithKey("model", "weights", (folder_ / "two").string()), "");
   EXPECT_EQ(WithKey("model", "weights", (folder_ / "three").string()),
             "the digest of model.weights");
+}
+
+TEST(SharedDirectoryTest, DirectoryOfItsOwnIsRefusedAndALookThatFailsForNowIsNot) {
+  const checkpoint::TemporaryDirectory shared;
+  const checkpoint::TemporaryDirectory other;
+  const auto complaint = [&](const std::string& of_rank1) {
+    std::vector<std::string> said(2);
+    checkpoint::ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& ranks) {
+      checkpoint::Group group;
+      group.collectives = ranks;
+      try {
+        RequireSharedDirectory(ranks->rank() == 0 ? shared.path() : of_rank1, group);
+      } catch (const DisagreementError& error) {
+        said[static_cast<size_t>(ranks->rank())] = error.what();
+      }
+    });
+    EXPECT_EQ(said[0], said[1]);
+    return said[1];
+  };
+  EXPECT_EQ(complaint(shared.path()), "");
+  EXPECT_EQ(complaint(other.path()).find("checkpoint.dir is not shared: rank 1 "), 0U);
+  const checkpoint::PathFault fault(checkpoint::PathFault::kLook, ".probe-", ESTALE);
+  EXPECT_EQ(complaint(shared.path()), "");
 }
 
 }  // namespace

@@ -166,6 +166,7 @@ TEST(WorkerMarksTest, BothVariablesMakeAWorker) {
   const std::string environment("A=1\0FSDPRUN_JOB_ID=run/5=x\0RANK=12\0", 36);
   EXPECT_EQ(WorkerMarksOf(environment), (WorkerMarks{.job_id = "run/5=x", .rank = 12}));
   EXPECT_EQ(WorkerMarksOf(std::string("FSDPRUN_JOB_ID=a\0RANK=x\0", 24)), std::nullopt);
+  EXPECT_EQ(WorkerMarksOf("FSDPRUN_JOB_ID=a"), (WorkerMarks{.job_id = "a", .rank = 0}));
   EXPECT_EQ(WorkerMarksOf("RANK=1"), std::nullopt);
   EXPECT_EQ(WorkerMarksOf("NOT_FSDPRUN_JOB_ID=a"), std::nullopt);
 }
