@@ -318,6 +318,8 @@ struct LaunchPlan {
   std::vector<std::string> srun_arguments;
   /// OMP_NUM_THREADS of several workers on one node: 0 for torchrun's rule (1, unless it is set).
   int omp_threads = 0;
+  /// They are this node's cores over its workers (--omp-threads=auto).
+  bool divides_cores = false;
 
   bool IsSingleNode() const { return max_nodes == 1; }
   /// The job's nodes are run by daemons, or through ssh.

@@ -216,7 +216,8 @@ absl::Status ReadProcesses(const RawOptions& options, const MachineFacts& machin
   }
   if (const RawValue* value = options.Find("omp-threads")) {
     if (value->text == "auto") {
-      plan->omp_threads = std::max(1, machine.usable_cpus / std::max(1, plan->nproc_per_node));
+      plan->divides_cores = true;
+      DivideCores(machine, plan);
     } else {
       ASSIGN_OR_RETURN(plan->omp_threads, ToInt(*value, 1, "a number of 1 or more, or auto"));
     }
@@ -270,6 +271,12 @@ absl::Status PlanWorkers(const RawOptions& options, const Environment& environme
   RETURN_IF_ERROR(ReadOutput(options, environment, plan));
   RETURN_IF_ERROR(ReadProcesses(options, machine, plan));
   return ReadProgram(options, plan);
+}
+
+void DivideCores(const MachineFacts& machine, LaunchPlan* plan) {
+  if (plan->divides_cores) {
+    plan->omp_threads = std::max(1, machine.usable_cpus / std::max(1, plan->nproc_per_node));
+  }
 }
 
 }  // namespace fsdprun

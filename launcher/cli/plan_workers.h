@@ -12,4 +12,8 @@ namespace fsdprun {
 absl::Status PlanWorkers(const RawOptions& options, const Environment& environment,
                          const MachineFacts& machine, LaunchPlan* plan);
 
+/// Does nothing unless the plan divides the cores. For whoever has changed how many workers there
+/// are. Pure.
+void DivideCores(const MachineFacts& machine, LaunchPlan* plan);
+
 }  // namespace fsdprun

@@ -8,6 +8,7 @@
 #include "agent/rpc/call_proof.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
+#include "launcher/cli/plan_workers.h"
 
 namespace fsdprun {
 namespace {
@@ -115,6 +116,7 @@ absl::StatusOr<LaunchPlan> PlanOfSession(const v1::SessionSpec& spec,
   plan.stdin_source = StdinSource::kNone;
   if (spec.workers() > 0) {
     plan.nproc_per_node = spec.workers();
+    DivideCores(machine, &plan);
   }
   if (plan.nproc_per_node == 0) {
     return absl::OutOfRangeError(

@@ -77,6 +77,16 @@ TEST(SessionPlanTest, DevicesAreCountedAtTheNode) {
   EXPECT_EQ(PlanOfSession(said, {}, {.gpus = 4})->nproc_per_node, 2);
 }
 
+TEST(SessionPlanTest, CoresAreDividedByTheWorkersOfTheHost) {
+  v1::SessionSpec spec = Spec({"--omp-threads=auto", "--nproc-per-node=2", "train.py"});
+  EXPECT_EQ(PlanOfSession(spec, {}, {.usable_cpus = 16})->omp_threads, 8);
+  spec.set_workers(8);
+  EXPECT_EQ(PlanOfSession(spec, {}, {.usable_cpus = 16})->omp_threads, 2);
+  v1::SessionSpec told = Spec({"--omp-threads=3", "train.py"});
+  told.set_workers(8);
+  EXPECT_EQ(PlanOfSession(told, {}, {.usable_cpus = 16})->omp_threads, 3);
+}
+
 TEST(SessionPlanTest, ItsTokenAndCertificatesAreTheNodes) {
   v1::SessionSpec spec = Spec({"--token-file=/launchers", "--tls-ca=/launchers", "train.py"});
   EXPECT_EQ(PlanOfSession(spec, {}, {})->token_file, "");
