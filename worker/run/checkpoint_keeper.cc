@@ -187,9 +187,7 @@ void CheckpointKeeper::GiveUpBegun() {
       checkpoint::kChannelLost));
 }
 
-bool CheckpointKeeper::MayCopy() const {
-  return begun_step_ && state_.step <= *begun_step_ + 1;
-}
+bool CheckpointKeeper::MayCopy() const { return begun_step_ && state_.step <= *begun_step_ + 1; }
 
 std::chrono::milliseconds CheckpointKeeper::StepTimeout() const {
   return MayCopy() ? kSaveTimeout : context_.stop.step_timeout();
