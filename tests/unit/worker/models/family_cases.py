@@ -24,7 +24,8 @@ LLAMA_BASE = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hid
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
 BIASES = {"attention_bias": True, "mlp_bias": True}
-#name : (changes of the base, arguments of save_pretrained, stored dtype)
+
+# name: (changes of the base, arguments of save_pretrained, stored dtype)
 LLAMA_MODELS = {
     "grouped": ({}, {}, torch.float32),
     "multi_query": ({"num_key_value_heads": 1}, {}, torch.float32),
@@ -38,9 +39,8 @@ LLAMA_MODELS = {
     "large_eps": ({"rms_norm_eps": 0.1}, {}, torch.float32),
 }
 
-#name : (changes of the base, what ours must do).The name is the key in question, \
-    with a suffix where it has several cases;
-#other keys among the changes only set the scene.
+# name: (changes of the base, what ours must do). The name is the key in question, with a suffix where it has several cases;
+# other keys among the changes only set the scene.
 LLAMA_FIELDS = {
     "vocab_size": ({"vocab_size": 100}, "honour"),
     "hidden_size": ({"hidden_size": 32}, "honour"),
@@ -61,7 +61,7 @@ LLAMA_FIELDS = {
     "mlp_bias": ({"mlp_bias": True}, "honour"),
     "attention_dropout": ({"attention_dropout": 0.5}, "refuse"),
     "is_causal": ({"is_causal": False}, "refuse"),
-#The row of the padding token gets no gradient through the embedding.
+    # The row of the padding token gets no gradient through the embedding.
     "pad_token_id": ({"pad_token_id": 5}, "honour"),
     "pad_token_id-tied": ({"pad_token_id": 5, "tie_word_embeddings": True}, "honour"),
     "pad_token_id-last": ({"pad_token_id": -1}, "honour"),
@@ -88,7 +88,7 @@ LLAMA_FIELDS = {
     "partial_rotary_factor": ({"partial_rotary_factor": 0.5, "rope_scaling": LLAMA3}, "refuse"),
     "per_layer_config": ({"per_layer_config": {"1": {"intermediate_size": 40}}}, "refuse"),
     "quantization_config": ({"quantization_config": {"quant_method": "fp8"}}, "refuse"),
-#Keys that the computation of a causal language model does not depend on.
+    # Keys that the computation of a causal language model does not depend on.
     "pretraining_tp": ({"pretraining_tp": 2}, "ignore"),
     "use_cache": ({"use_cache": False}, "ignore"),
     "bos_token_id": ({"bos_token_id": 3}, "ignore"),
@@ -103,14 +103,14 @@ LLAMA_FIELDS = {
     "label2id": ({"label2id": {"A": 0, "B": 1}}, "ignore"),
     "problem_type": ({"problem_type": "regression"}, "ignore"),
     "transformers_version": ({"transformers_version": "4.30.0"}, "ignore"),
-#The dtype of computation is fsdp - train 's precision.param, that of storage the files'.
+    # The dtype of computation is fsdp-train's precision.param, that of storage the files'.
     "dtype": ({"dtype": "bfloat16"}, "ignore"),
     "sliding_window": ({"sliding_window": 8}, "ignore"),
     "layer_types": ({"layer_types": ["full_attention"] * 2}, "ignore"),
     "loss_type": ({"loss_type": "ForMaskedLM"}, "ignore"),
 }
 
-#Qwen and Mistral share Llama's decoder and its parser. Theirs are the keys that they read in another way.
+# Qwen and Mistral share Llama's decoder and its parser. Theirs are the keys that they read in another way.
 OF_LLAMA = tuple({name.split("-")[0] for name in LLAMA_FIELDS})
 PLAIN = ({}, torch.float32)
 
@@ -191,13 +191,13 @@ GPT2 = Family(
      "summary_first_dropout": ({"summary_first_dropout": 0.5}, "ignore"),
      "scale_attn_weights": ({"scale_attn_weights": False}, "honour"),
      "scale_attn_by_inverse_layer_idx": ({"scale_attn_by_inverse_layer_idx": True}, "honour"),
-#Only transformers' eager attention knows it; its default, as ours, is the fused kernel.
+     # Only transformers' eager attention knows it; its default, as ours, is the fused kernel.
      "reorder_and_upcast_attn": ({"reorder_and_upcast_attn": True}, "ignore"),
      "add_cross_attention": ({"add_cross_attention": True}, "refuse"),
      "tie_word_embeddings": ({"tie_word_embeddings": False}, "honour"),
      "pad_token_id": ({"pad_token_id": 5}, "ignore"), "use_cache": ({"use_cache": False}, "ignore"),
      "quantization_config": ({"quantization_config": {"quant_method": "fp8"}}, "refuse")},
-#Of every configuration; Llama's cases have them.
+    # Of every configuration; Llama's cases have them.
     OF_LLAMA)
 
 FAMILIES = (Family("llama", LLAMA_BASE, LLAMA_MODELS, LLAMA_FIELDS), QWEN2, QWEN3, MISTRAL, GPT2)
