@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
+#include "worker/batch/step_plan.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/random_state.h"
-#include "worker/run/step_plan.h"
 
 namespace fsdprun::worker {
 namespace {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 
+#include "worker/batch/step_plan.h"
 #include "worker/metrics/metrics.h"
 #include "worker/run/bad_steps.h"
 #include "worker/run/batches.h"
@@ -16,7 +17,6 @@
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
 #include "worker/run/step_judge.h"
-#include "worker/run/step_plan.h"
 
 namespace fsdprun::worker {
 

@@ -1,4 +1,4 @@
-#include "worker/run/step_plan.h"
+#include "worker/batch/step_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,102 @@
+#include "worker/batch/micro_batch_limit.h"
+
+#include <filesystem>
+#include <string_view>
+
+#include "formats/checkpoint/error.h"
+#include "worker/batch/step_plan.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr int kVersion = 1;
+
+constexpr const char* kMicroBatchSettings[] = {"train.micro_batch_size",
+                                               "train.activation_checkpointing",
+                                               "train.sync_each_micro_batch",
+                                               "data.seq_len",
+                                               "model.kernels",
+                                               "optimizer.name",
+                                               "precision.param",
+                                               "precision.reduce",
+                                               "precision.output",
+                                               "parallel.backend",
+                                               "parallel.strategy",
+                                               "parallel.dp_replicate"};
+
+std::string TextIn(const Json& document, const char* key) {
+  const auto found = document.find(key);
+  return found != document.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+int64_t CountIn(const Json& document, const char* key) {
+  const auto found = document.find(key);
+  return found != document.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+}  // namespace
+
+Json MicroBatchSettings(const Json& resolved, int64_t ranks) {
+  Json settings = Json::object();
+  for (const char* key : kMicroBatchSettings) {
+    const std::string_view path = key;
+    const size_t dot = path.find('.');
+    settings[key] =
+        resolved.at(std::string(path.substr(0, dot))).at(std::string(path.substr(dot + 1)));
+  }
+  settings["ranks"] = ranks;
+  return settings;
+}
+
+std::string MicroBatchLimitPath(const std::string& dir) {
+  return (std::filesystem::path(dir) / "micro-batch.json").string();
+}
+
+std::string EncodeMicroBatchLimit(const MicroBatchLimit& limit) {
+  const Json document = {{"version", kVersion},    {"windows", limit.windows},
+                         {"step", limit.step},     {"run", limit.run},
+                         {"launch", limit.launch}, {"settings", limit.settings}};
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<MicroBatchLimit> DecodeMicroBatchLimit(const std::string& text) {
+  const Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || CountIn(document, "version") != kVersion ||
+      CountIn(document, "windows") < 1 || !document.contains("settings")) {
+    return std::nullopt;
+  }
+  return MicroBatchLimit{CountIn(document, "windows"), CountIn(document, "step"),
+                         TextIn(document, "run"), TextIn(document, "launch"),
+                         document.at("settings")};
+}
+
+bool IsFor(const MicroBatchLimit& limit, const std::string& run, const std::string& launch,
+           const Json& settings) {
+  const bool is_of_run = !run.empty() && limit.run == run;
+  const bool is_of_launch = !launch.empty() && limit.launch == launch;
+  return (is_of_run || is_of_launch) && limit.settings == settings;
+}
+
+void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir, int64_t rank,
+                          const MicroBatchLimit& limit) {
+  const std::string path = MicroBatchLimitPath(dir);
+  // A name of its own for each rank.
+  const std::string temporary = path + ".tmp-" + std::to_string(rank);
+  file_system.WriteFile(temporary, EncodeMicroBatchLimit(limit));
+  checkpoint::CheckIo(file_system.Rename(temporary, path), "rename to", path);
+  checkpoint::CheckIo(file_system.SyncDirectory(dir), "sync", dir);
+}
+
+std::optional<int64_t> SmallerMicroBatch(int64_t windows) {
+  return windows > 1 ? std::optional(windows / 2) : std::nullopt;
+}
+
+void LimitMicroBatch(TrainConfig::Train& train, int64_t windows, int64_t ranks) {
+  if (windows < train.micro_batch_size) {
+    train.global_batch_size = StepSamples(train, ranks);
+    train.grad_accumulation = 1;
+    train.micro_batch_size = windows;
+  }
+}
+
+}  // namespace fsdprun::worker

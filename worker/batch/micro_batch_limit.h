@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "formats/checkpoint/file_system.h"
+#include "formats/json/strict_json.h"
+#include "worker/config/config.h"
+
+namespace fsdprun::worker {
+
+// Note [Out of memory]
+// A rank that has no memory for a forward or a backward stands somewhere between two collectives,
+// where the others wait for it: it cannot go on with less, and it cannot tell them. So with
+// train.on_out_of_memory = "shrink" it writes into checkpoint.dir that half as many windows are the
+// most, and ends, with the code that makes its launcher start all ranks again. They resume from the
+// newest checkpoint and divide the same batches into smaller forwards (step_plan.h), so that losses
+// differ by rounding alone. Ranks that fail together write the same. Whatever ends a rank while it
+// writes, the file is the old one or the new one.
+//
+// The file counts for the run, and for the launch, that found it, so that a launch without a
+// checkpoint yet does not begin with too much again, and only with the settings that it was found
+// with: who changes one of them means to have another try.
+
+/// How many windows a forward may have, as a run has found out.
+struct MicroBatchLimit {
+  int64_t windows = 0;
+  /// The step that had no memory for more.
+  int64_t step = 0;
+  /// Who has found it: RunState::run, and the launch's job id, which may be empty.
+  std::string run;
+  std::string launch;
+  /// MicroBatchSettings().
+  Json settings = Json::object();
+};
+
+/// Of a configuration and the number of ranks, what decides how much fits into memory.
+Json MicroBatchSettings(const Json& resolved, int64_t ranks);
+
+/// The file in checkpoint.dir, and far above the size that it has.
+inline constexpr int64_t kMicroBatchLimitBytesMax = int64_t{1} << 20;
+std::string MicroBatchLimitPath(const std::string& dir);
+
+std::string EncodeMicroBatchLimit(const MicroBatchLimit& limit);
+/// nullopt for a text that is none. Pure.
+std::optional<MicroBatchLimit> DecodeMicroBatchLimit(const std::string& text);
+
+/// Whether it is for a run, or for a launch, with these settings. Pure.
+bool IsFor(const MicroBatchLimit& limit, const std::string& run, const std::string& launch,
+           const Json& settings);
+
+/// Puts it in place of the one that is there, durably, or changes nothing. Several ranks may do so
+/// at the same time. Errors: checkpoint::CheckpointError.
+void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir, int64_t rank,
+                          const MicroBatchLimit& limit);
+
+/// What is next for forwards of `windows`; nullopt if there is nothing smaller. Pure.
+std::optional<int64_t> SmallerMicroBatch(int64_t windows);
+
+/// Divides the same batches into forwards of at most `windows`. Pure.
+void LimitMicroBatch(TrainConfig::Train& train, int64_t windows, int64_t ranks);
+
+}  // namespace fsdprun::worker
