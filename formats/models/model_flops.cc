@@ -39,10 +39,10 @@ double AttentionElements(const Gpt2Config& network, int64_t seq_len) {
 
 }  // namespace
 
-double ModelFlopsPerToken(const ModelConfig& config, int64_t seq_len) {
+double ModelFlopsPerToken(const ModelConfig& config, int64_t seq_len, bool has_frozen_matrices) {
   const double attention = std::visit(
       [&](const auto& network) { return AttentionElements(network, seq_len); }, config.network);
-  return 6 * MultipliedElements(config) + 12 * attention;
+  return (has_frozen_matrices ? 4 : 6) * MultipliedElements(config) + 12 * attention;
 }
 
 }  // namespace fsdprun

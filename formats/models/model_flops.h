@@ -16,7 +16,10 @@ namespace fsdprun {
 /// addition count as two; backward has twice the operations of forward. The second term is the
 /// scores and the sums of attention over whole windows, as nanoGPT and torchtitan count them: that
 /// half of them are masked saves kernels work, and counts as their merit. What is recomputed by
-/// activation checkpointing does not count. Pure.
-double ModelFlopsPerToken(const ModelConfig& config, int64_t seq_len);
+/// activation checkpointing does not count. With `has_frozen_matrices`, as under adapters, whose
+/// own operations are left out, it is 4 * M: backward passes through the matrices and has no
+/// gradients of them. Pure.
+double ModelFlopsPerToken(const ModelConfig& config, int64_t seq_len,
+                          bool has_frozen_matrices = false);
 
 }  // namespace fsdprun
