@@ -25,10 +25,12 @@ size_t OperandCount(CliProgram program) {
 
 absl::Status TakeValues(const RawOptions& options, CkptOptions* result) {
   if (const RawValue* format = options.Find("format")) {
-    if (format->text != "hf" && format->text != "pt") {
-      return InvalidValue(*format, "hf or pt");
+    if (format->text != "hf" && format->text != "pt" && format->text != "adapter") {
+      return InvalidValue(*format, "hf, pt or adapter");
     }
-    result->format = format->text == "pt" ? ExportFormat::kTorchFile : ExportFormat::kHuggingFace;
+    result->format = format->text == "pt"        ? ExportFormat::kTorchFile
+                     : format->text == "adapter" ? ExportFormat::kAdapter
+                                                 : ExportFormat::kHuggingFace;
   }
   if (const RawValue* dtype = options.Find("dtype")) {
     if (dtype->text != "float32" && dtype->text != "bfloat16" && dtype->text != "float16") {
@@ -46,14 +48,14 @@ absl::Status TakeValues(const RawOptions& options, CkptOptions* result) {
   return absl::OkStatus();
 }
 
-/// A .pt file has weights alone.
+/// A .pt file has weights alone, and an adapter is one file beside its own configuration.
 absl::Status CheckFormat(const RawOptions& options, ExportFormat format) {
   for (const char* name : {"config", "max-shard-size", "tokenizer-dir"}) {
-    if (format == ExportFormat::kTorchFile && options.Find(name) != nullptr) {
+    if (format != ExportFormat::kHuggingFace && options.Find(name) != nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", name,
-                       " has no meaning with --format pt, which writes one file of "
-                       "weights alone; leave one of them out"));
+          absl::StrCat("--", name, " has no meaning with --format ",
+                       format == ExportFormat::kTorchFile ? "pt" : "adapter",
+                       ", which writes one file of weights alone; leave one of them out"));
     }
   }
   return absl::OkStatus();
@@ -79,6 +81,7 @@ absl::StatusOr<CkptOptions> ReadCkptOptions(CliProgram program,
   result.force = options.IsOn("force");
   result.tokenizer_dir = options.TextOf("tokenizer-dir");
   result.config_file = options.TextOf("config");
+  result.base = options.TextOf("base");
   result.map_file = options.TextOf("map");
   if (program == CliProgram::kCkptConvert && result.map_file.empty()) {
     return absl::InvalidArgumentError("--map MAP is needed: how keys are renamed");

@@ -10,7 +10,7 @@
 
 namespace fsdprun::ckpt {
 
-enum class ExportFormat { kHuggingFace, kTorchFile };
+enum class ExportFormat { kHuggingFace, kTorchFile, kAdapter };
 
 /// What the command line of fsdpctl ckpt says.
 struct CkptOptions {
@@ -24,6 +24,7 @@ struct CkptOptions {
   int64_t shard_bytes_max = 50'000'000'000;  // transformers 5's
   std::string tokenizer_dir;                 // empty: beside the model's configuration
   std::string config_file;                   // empty: what the checkpoint says
+  std::string base;                          // of adapters; empty: what the checkpoint says
   std::string map_file;                      // of convert: a file, or the name of a layout
 };
 

@@ -12,6 +12,7 @@
 #include "formats/tensors/cast.h"
 #include "formats/tensors/open_tensors.h"
 #include "fsdp_runtime/archive/error.h"
+#include "fsdpctl/ckpt/adapters.h"
 #include "fsdpctl/ckpt/amounts.h"
 #include "fsdpctl/ckpt/export_files.h"
 #include "fsdpctl/ckpt/model_description.h"
@@ -32,6 +33,8 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "merges.txt",
                                            "tokenizer.model",
                                            "chat_template.jinja"};
+constexpr char kAdapterFile[] = "adapter_model.safetensors";
+constexpr char kAdapterConfigFile[] = "adapter_config.json";
 constexpr size_t kTokenizerBytesMax = size_t{256} << 20;
 
 /// A model that is exported.
@@ -126,9 +129,10 @@ void ReportTokenizer(const ModelDescription& model, const std::string& from, boo
   Warn(text, report);
 }
 
-ExportedModel ChooseModel(const CkptOptions& options, TensorSource& source, Report& report) {
+ExportedModel ChooseModel(const CkptOptions& options, const ModelDescription& description,
+                          TensorSource& source, Report& report) {
   const std::string& path = options.operands[0];
-  ExportedModel model{DescribeModel(options, source), {}, {}};
+  ExportedModel model{description, {}, {}};
   const ModelDescription& described = model.description;
   ModelWeights chosen = WeightsOfModel(source, path, described.config, described.source);
   if (!chosen.unchecked.empty()) {
@@ -146,9 +150,10 @@ ExportedModel ChooseModel(const CkptOptions& options, TensorSource& source, Repo
   return model;
 }
 
-Report ExportHuggingFace(const CkptOptions& options, TensorSource& source) {
+Report ExportHuggingFace(const CkptOptions& options, const ModelDescription& description,
+                         TensorSource& source) {
   Report notes;
-  const ExportedModel model = ChooseModel(options, source, notes);
+  const ExportedModel model = ChooseModel(options, description, source, notes);
   const int64_t bytes = ExportedBytes(source, model.tensors);
   OutputFolder folder(options.operands[1], bytes,
                       options.force ? Existing::kReplace : Existing::kRefuse);
@@ -182,12 +187,59 @@ Report ExportTorch(const CkptOptions& options, TensorSource& source) {
   return Summarize(options, tensors.size(), ExportedBytes(source, tensors), {});
 }
 
+/// A folder for PEFT.
+Report ExportAdapter(const CkptOptions& options, const AdapterDescription& adapters,
+                     const ModelDescription& description, TensorSource& source) {
+  std::vector<ExportedTensor> tensors = AdapterTensors(adapters, description, source);
+  for (ExportedTensor& tensor : tensors) {
+    tensor.dtype = options.dtype.empty() ? tensor.dtype : options.dtype;
+  }
+  const int64_t bytes = ExportedBytes(source, tensors);
+  OutputFolder folder(options.operands[1], bytes,
+                      options.force ? Existing::kReplace : Existing::kRefuse);
+  WriteSafetensors(source, tensors, folder.Place(kAdapterFile));
+  const std::string& base = options.base.empty() ? adapters.base : options.base;
+  WriteOutput(
+      folder.Place(kAdapterConfigFile),
+      AdapterConfig(adapters.lora, ParseModelConfig(description.config, description.source), base),
+      Existing::kRefuse);
+  folder.Publish([](const std::string& name) { return name.starts_with("adapter_model."); });
+  return Summarize(options, tensors.size(), bytes, {kAdapterFile, kAdapterConfigFile});
+}
+
+/// What only adapters have.
+void RequireAdapters(const CkptOptions& options) {
+  const char* option = options.format == ExportFormat::kAdapter ? "--format adapter"
+                       : options.base.empty()                   ? nullptr
+                                                                : "--base";
+  if (option != nullptr) {
+    throw Error("cannot export " + options.operands[0] + " with " + option +
+                ": it has no adapters, which a training with lora.rank has");
+  }
+}
+
 }  // namespace
 
 Report ExportCheckpoint(const CkptOptions& options) {
   const std::unique_ptr<TensorSource> source = OpenTensors(options.operands[0]);
-  return options.format == ExportFormat::kHuggingFace ? ExportHuggingFace(options, *source)
-                                                      : ExportTorch(options, *source);
+  const std::optional<AdapterDescription> adapters = FindAdapters(*source, options.operands[0]);
+  if (!adapters) {
+    RequireAdapters(options);
+  }
+  if (!adapters && options.format == ExportFormat::kTorchFile) {
+    return ExportTorch(options, *source);
+  }
+  const ModelDescription description = DescribeModel(options, *source);
+  if (!adapters) {
+    return ExportHuggingFace(options, description, *source);
+  }
+  if (options.format == ExportFormat::kAdapter) {
+    return ExportAdapter(options, *adapters, description, *source);
+  }
+  const MergedModel model = MergeWithBase(options, *adapters, description, *source);
+  return options.format == ExportFormat::kHuggingFace
+             ? ExportHuggingFace(options, description, *model.merged)
+             : ExportTorch(options, *model.merged);
 }
 
 }  // namespace fsdprun::ckpt

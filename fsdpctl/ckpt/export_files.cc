@@ -51,6 +51,26 @@ int64_t ExportedBytes(const TensorSource& source, const std::vector<ExportedTens
   return bytes;
 }
 
+void WriteSafetensors(TensorSource& source, const std::vector<ExportedTensor>& tensors,
+                      const std::string& path) {
+  std::vector<SafetensorsItem> items;
+  items.reserve(tensors.size());
+  for (const ExportedTensor& tensor : tensors) {
+    items.push_back(ItemOf(source, tensor));
+  }
+  const SafetensorsLayout layout = LayOutSafetensors(items);
+  OutputFile file(path, layout.file_bytes, Existing::kRefuse);
+  file.Write(0, layout.head);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    int64_t place = layout.begins[i];
+    StreamTensor(source, tensors[i], [&](const void* data, int64_t byte_count) {
+      file.Write(place, data, byte_count);
+      place += byte_count;
+    });
+  }
+  file.Publish();
+}
+
 std::vector<std::string> WriteModelFiles(TensorSource& source,
                                          const std::vector<ExportedTensor>& tensors,
                                          int64_t shard_bytes_max, const OutputFolder& folder) {
@@ -62,22 +82,12 @@ std::vector<std::string> WriteModelFiles(TensorSource& source,
   const std::vector<std::vector<size_t>> shards = DivideIntoShards(items, shard_bytes_max);
   std::vector<std::string> names;
   for (size_t shard = 0; shard < shards.size(); ++shard) {
-    std::vector<SafetensorsItem> of_shard;
+    std::vector<ExportedTensor> of_shard;
     for (const size_t i : shards[shard]) {
-      of_shard.push_back(items[i]);
+      of_shard.push_back(tensors[i]);
     }
-    const SafetensorsLayout layout = LayOutSafetensors(of_shard);
     names.push_back(ShardFileName(shard, shards.size()));
-    OutputFile file(folder.Place(names.back()), layout.file_bytes, Existing::kRefuse);
-    file.Write(0, layout.head);
-    for (size_t k = 0; k < of_shard.size(); ++k) {
-      int64_t place = layout.begins[k];
-      StreamTensor(source, tensors[shards[shard][k]], [&](const void* data, int64_t byte_count) {
-        file.Write(place, data, byte_count);
-        place += byte_count;
-      });
-    }
-    file.Publish();
+    WriteSafetensors(source, of_shard, folder.Place(names.back()));
   }
   if (shards.size() > 1) {
     names.emplace_back("model.safetensors.index.json");

@@ -25,6 +25,10 @@ void StreamTensor(TensorSource& source, const ExportedTensor& tensor, const UseP
 /// Bytes of the tensors of the result.
 int64_t ExportedBytes(const TensorSource& source, const std::vector<ExportedTensor>& tensors);
 
+/// Writes one file of safetensors.
+void WriteSafetensors(TensorSource& source, const std::vector<ExportedTensor>& tensors,
+                      const std::string& path);
+
 /// Writes model.safetensors, or several files and their index, into the folder; returns the names.
 std::vector<std::string> WriteModelFiles(TensorSource& source,
                                          const std::vector<ExportedTensor>& tensors,

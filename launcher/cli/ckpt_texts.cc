@@ -55,10 +55,13 @@ const ProgramTexts& WritingTexts(CliProgram program) {
           "config.json, "
           "generation_config.json, and the files of the tokenizer; or with --format pt a file that "
           "torch.load(weights_only=True) loads. It appears when it is complete. The weights are "
-          "read piece by piece, whatever their number of ranks was.",
+          "read piece by piece, whatever their number of ranks was. The adapters of a training "
+          "with lora are merged with their base; with --format adapter OUT has them alone, for "
+          "PEFT.",
       .examples = {"fsdpctl ckpt export checkpoints/step-1000 model --dtype bfloat16 "
                    "--tokenizer-dir tokenizer",
-                   "fsdpctl ckpt export checkpoints/step-1000 model.pt --format pt"}};
+                   "fsdpctl ckpt export checkpoints/step-1000 model.pt --format pt",
+                   "fsdpctl ckpt export checkpoints/step-1000 adapter --format adapter"}};
   static const ProgramTexts import = {
       .summary = "make a checkpoint of a Hugging Face model",
       .synopsis = "MODEL OUT [options]",

@@ -30,9 +30,10 @@ std::vector<OptionSpec> ExportOptions() {
        .metavar = "FORMAT",
        .default_text = "hf",
        .completion = C::kWords,
-       .words = "hf pt",
+       .words = "hf pt adapter",
        .is_choice = true,
-       .help = "hf: the folder of a Hugging Face model. pt: one file of torch.save."},
+       .help = "hf: the folder of a Hugging Face model. pt: one file of torch.save. adapter: the "
+               "adapters of a training with lora, as PEFT writes them."},
       {.name = "dtype",
        .family = F::kOwn,
        .group = G::kCheckpoint,
@@ -58,6 +59,15 @@ std::vector<OptionSpec> ExportOptions() {
        .default_text = "the folder of the model's config.json",
        .completion = C::kDirectory,
        .help = "Folder whose files of a tokenizer are copied along."},
+      {.name = "base",
+       .family = F::kOwn,
+       .group = G::kCheckpoint,
+       .reads_variable = false,
+       .metavar = "PATH",
+       .default_text = "what the checkpoint says",
+       .completion = C::kDirectory,
+       .help = "The weights that adapters were trained on, with which they are merged: a folder, a "
+               "file .safetensors or a checkpoint."},
       ConfigOption(),
   };
 }

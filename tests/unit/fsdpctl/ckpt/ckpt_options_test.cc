@@ -25,10 +25,13 @@ TEST(CkptOptionsTest, UsageErrors) {
     EXPECT_TRUE(absl::IsInvalidArgument(Refusal(CliProgram::kCkptVerify, words)));
   }
   for (const std::string name : {"config", "max-shard-size", "tokenizer-dir"}) {
-    const absl::Status status =
-        Refusal(CliProgram::kCkptExport, {"a", "b", "--format=pt", "--" + name, "5GB"});
-    EXPECT_TRUE(absl::IsInvalidArgument(status));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("--" + name + " has no meaning"));
+    for (const std::string format : {"pt", "adapter"}) {
+      const absl::Status status =
+          Refusal(CliProgram::kCkptExport, {"a", "b", "--format=" + format, "--" + name, "5GB"});
+      EXPECT_TRUE(absl::IsInvalidArgument(status));
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("--" + name + " has no meaning with --format " + format));
+    }
   }
   EXPECT_THAT(std::string(Refusal(CliProgram::kCkptConvert, {"a", "b"}).message()),
               HasSubstr("--map"));
@@ -55,6 +58,11 @@ TEST(CkptOptionsTest, OptionsStandAnywhere) {
   EXPECT_FALSE(options->is_json);
   EXPECT_EQ(ReadCkptOptions(CliProgram::kCkptExport, {"a", "b", "--format=pt"})->format,
             ExportFormat::kTorchFile);
+  const auto adapter =
+      ReadCkptOptions(CliProgram::kCkptExport, {"a", "b", "--format=adapter", "--base=model"});
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_EQ(adapter->format, ExportFormat::kAdapter);
+  EXPECT_EQ(adapter->base, "model");
 }
 
 TEST(CkptOptionsTest, HelpNeedsNoPaths) {
