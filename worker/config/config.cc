@@ -11,6 +11,7 @@ void ParseModelAndData(const Json& resolved, TrainConfig& config) {
   const Json& model = resolved.at("model");
   config.model = {model.at("config"), model.at("weights"), model.at("seed"), model.at("on_change"),
                   model.at("kernels") == "fused"};
+  config.lora = ParseLora(resolved.at("lora"), "configuration");
   const Json& data = resolved.at("data");
   config.data = {data.at("train").is_null() ? Json::array() : data.at("train"),
                  data.at("valid"),
@@ -38,6 +39,7 @@ void ParseTrain(const Json& train, TrainConfig& config) {
                   train.at("sync_each_micro_batch"),
                   train.at("max_grad_norm"),
                   train.at("activation_checkpointing"),
+                  train.at("freeze"),
                   train.at("eval_every"),
                   train.at("eval_batches"),
                   train.at("on_nonfinite"),
@@ -109,6 +111,10 @@ Json ResolveConfigForUse(const Json& trained, const std::string& source,
   };
   take("data", {"seq_len"});
   take("precision", {"param", "reduce", "output"});
+  take("lora", {"rank", "alpha", "targets"});
+  if (config.at("lora").at("rank") != 0) {
+    take("model", {"weights", "seed"});  // the base, which the checkpoint does not have
+  }
   for (const std::string& assignment : overrides) {
     ApplyOverride(config, assignment);
   }

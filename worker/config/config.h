@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/json/strict_json.h"
+#include "formats/models/lora.h"
 #include "worker/config/schedule.h"
 
 namespace fsdprun::worker {
@@ -20,6 +21,7 @@ struct TrainConfig {
     std::string on_change;
     bool has_fused_kernels = false;
   } model;
+  LoraConfig lora;
   struct Data {
     std::vector<std::string> train;
     std::vector<std::string> valid;
@@ -49,6 +51,7 @@ struct TrainConfig {
     bool sync_each_micro_batch = false;
     double max_grad_norm = 0;
     bool activation_checkpointing = false;
+    std::vector<std::string> freeze;
     int64_t eval_every = 0;
     int64_t eval_batches = 0;
     std::string on_nonfinite = "stop";
@@ -121,8 +124,9 @@ Json ResolveConfig(const std::string& path, const std::vector<std::string>& over
 inline constexpr char kModelOfCheckpoint[] = "as the checkpoint says";
 
 /// Of who uses a model that was trained with `trained`: the defaults, then what of it has to do
-/// with the use (data.seq_len, precision), then the overrides; validated. How a model was sharded
-/// says nothing about how it is used. `source` names `trained` in errors. Errors: as above.
+/// with the use (data.seq_len, precision, lora and its base), then the overrides; validated. How a
+/// model was sharded says nothing about how it is used. `source` names `trained` in errors. Errors:
+/// as above.
 Json ResolveConfigForUse(const Json& trained, const std::string& source,
                          const std::vector<std::string>& overrides);
 

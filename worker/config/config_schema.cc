@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "formats/models/lora.h"
 #include "worker/config/sections/sections.h"
 #include "worker/config/training_rules.h"
 
@@ -43,6 +44,8 @@ bool HasKind(const Json& value, ValueKind kind) {
                                              [](const Json& beta) { return beta.is_number(); });
     case ValueKind::kMixture:
       return value.is_array() && std::all_of(value.begin(), value.end(), IsMixtureSource);
+    case ValueKind::kNamesOrAllLinear:
+      return value == kAllLinear || HasKind(value, ValueKind::kStringList);
     case ValueKind::kIntegerOrAuto:
       return value == "auto" || HasKind(value, ValueKind::kInteger);
     case ValueKind::kNumberOrAuto:
@@ -165,8 +168,9 @@ Json ParseOverride(const std::string& text) {
 const std::vector<ConfigKey>& ConfigSchema() {
   static const std::vector<ConfigKey> schema = [] {
     std::vector<ConfigKey> all;
-    for (const auto section : {&ModelKeys, &DataKeys, &TrainKeys, &OptimizerKeys, &ScheduleKeys,
-                               &ParallelKeys, &PrecisionKeys, &CheckpointKeys, &MetricsKeys}) {
+    for (const auto section :
+         {&ModelKeys, &LoraKeys, &DataKeys, &TrainKeys, &OptimizerKeys, &ScheduleKeys,
+          &ParallelKeys, &PrecisionKeys, &CheckpointKeys, &MetricsKeys}) {
       const std::vector<ConfigKey> keys = section();
       all.insert(all.end(), keys.begin(), keys.end());
     }

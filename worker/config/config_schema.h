@@ -17,6 +17,8 @@ enum class ValueKind {
   kIntegerList,
   kBetas,
   kMixture,
+  // Or the word "all-linear".
+  kNamesOrAllLinear,
   // Or the word "auto".
   kIntegerOrAuto,
   kNumberOrAuto,

@@ -100,6 +100,21 @@ void CheckTrain(const Json& config) {
   }
 }
 
+void CheckLora(const Json& config) {
+  const Json defaults = DefaultConfig();
+  const bool is_on = ValueOf(config, "lora.rank") != 0;
+  for (const char* key : {"lora.alpha", "lora.targets"}) {
+    if (!is_on && ValueOf(config, key) != ValueOf(defaults, key)) {
+      Refuse(config, key,
+             "the default, " + ValueOf(defaults, key).dump() +
+                 ", without lora.rank, with which adapters begin; set lora.rank, e.g. to 8");
+    }
+  }
+  if (is_on && !ValueOf(config, "train.freeze").empty()) {
+    Refuse(config, "train.freeze", "[] with lora.rank, which freezes all weights of the model");
+  }
+}
+
 }  // namespace
 
 Schedule ParseSchedule(const Json& schedule, int64_t total_steps) {
@@ -124,6 +139,7 @@ void CheckTrainingRules(const Json& config) {
   CheckOptimizer(config);
   CheckSchedule(config);
   CheckTrain(config);
+  CheckLora(config);
 }
 
 }  // namespace fsdprun::worker

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/models/fused/ops.h"
+#include "worker/models/lora.h"
 
 namespace fsdprun::worker {
 
@@ -25,7 +26,16 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,
   }
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) { return fsdp::linear(x, weight, bias); }
+at::Tensor Linear::forward(const at::Tensor& x) {
+  const at::Tensor y = fsdp::linear(x, weight, bias);
+  return lora_ ? lora_->AddTo(y, x) : y;
+}
+
+void Linear::Adapt(int64_t rank, double scale, const LayerFactory& factory) {
+  lora_ = std::make_shared<Lora>(
+      *this, LoraSizes{.in_features = weight.size(1), .out_features = weight.size(0), .rank = rank},
+      scale, factory);
+}
 
 Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
                      const LayerFactory& factory)
@@ -69,7 +79,14 @@ TransposedLinear::TransposedLinear(int64_t in_features, int64_t out_features,
 at::Tensor TransposedLinear::forward(const at::Tensor& x) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = bias.size(0);
-  return at::addmm(bias, x.view({-1, x.size(-1)}), weight).view(sizes);
+  const at::Tensor y = at::addmm(bias, x.view({-1, x.size(-1)}), weight).view(sizes);
+  return lora_ ? lora_->AddTo(y, x) : y;
+}
+
+void TransposedLinear::Adapt(int64_t rank, double scale, const LayerFactory& factory) {
+  lora_ = std::make_shared<Lora>(
+      *this, LoraSizes{.in_features = weight.size(0), .out_features = weight.size(1), .rank = rank},
+      scale, factory);
 }
 
 }  // namespace fsdprun::worker

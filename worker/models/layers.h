@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -26,15 +27,24 @@ struct LayerFactory {
   at::Tensor Make(at::IntArrayRef sizes) const;
 };
 
-/// y = x W^T + b. weight: [out_features, in_features], bias: [out_features] or absent.
+class Lora;
+
+/// y = x W^T + b, and what an adapter adds. weight: [out_features, in_features], bias:
+/// [out_features] or absent.
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in_features, int64_t out_features, bool has_bias, const LayerFactory& factory);
   /// x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const at::Tensor& x);
+  /// Once, before the first forward: Note [Adapters]. What computes with `weight` alone, such as
+  /// fused::LinearCrossEntropy, leaves the adapter out.
+  void Adapt(int64_t rank, double scale, const LayerFactory& factory);
 
   at::Tensor weight;
   at::Tensor bias;
+
+ private:
+  std::shared_ptr<Lora> lora_;  // null: none
 };
 
 /// weight: [vocab_size, hidden_size].
@@ -80,16 +90,21 @@ class LayerNorm : public torch::nn::Module {
   double eps_;
 };
 
-/// y = x W + b, as Conv1D in transformers. weight: [in_features, out_features], bias:
-/// [out_features].
+/// y = x W + b, as Conv1D in transformers, and what an adapter adds. weight: [in_features,
+/// out_features], bias: [out_features].
 class TransposedLinear : public torch::nn::Module {
  public:
   TransposedLinear(int64_t in_features, int64_t out_features, const LayerFactory& factory);
   /// x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const at::Tensor& x);
+  /// As Linear's.
+  void Adapt(int64_t rank, double scale, const LayerFactory& factory);
 
   at::Tensor weight;
   at::Tensor bias;
+
+ private:
+  std::shared_ptr<Lora> lora_;  // null: none
 };
 
 }  // namespace fsdprun::worker

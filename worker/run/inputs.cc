@@ -14,6 +14,7 @@
 #include "worker/data/open_tokens.h"
 #include "worker/metrics/metrics.h"
 #include "worker/metrics/writable_folder.h"
+#include "worker/run/frozen_base.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/run_description.h"
 
@@ -206,6 +207,7 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
   inputs.model = ParseModelConfig(model_config, model_file.string());
   CheckDescribable(model_config, model_file.string());
   CheckPositions(config, inputs.model);
+  FrozenWeights(config, inputs.model);  // refuses names that are none
   CheckStepTokens(config, environment.world_size);
   if (config.train.eval_every > 0 && config.data.valid.empty()) {
     throw ConfigError(
@@ -216,6 +218,11 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
     CheckOutputs(config);
     for (const std::string& warning : inputs.model.warnings) {
       std::fprintf(stderr, "warning: %s: %s\n", config.model.config.c_str(), warning.c_str());
+    }
+    if (config.lora.is_on() && config.model.weights == "none") {
+      std::fputs(
+          "warning: lora.rank is set and model.weights is none: the base is random weights\n",
+          stderr);
     }
   }
   inputs.train = OpenAlike([&] {

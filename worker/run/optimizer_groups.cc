@@ -120,7 +120,8 @@ bool IsMatrixOfBlock(const fsdp::Shard& parameter) {
 }
 
 std::vector<OptimizerGroup> GroupParameters(const std::vector<fsdp::LocalShard>& parameters,
-                                            const TrainConfig::Optimizer& options) {
+                                            const TrainConfig::Optimizer& options,
+                                            const std::set<std::string>& frozen) {
   CheckPatterns(parameters, options.no_decay);
   std::vector<OptimizerGroup> groups;
   for (const OptimizerKind kind :
@@ -130,7 +131,7 @@ std::vector<OptimizerGroup> GroupParameters(const std::vector<fsdp::LocalShard>&
     OptimizerGroup decayed{kind, {}, rate, options.weight_decay};
     OptimizerGroup exempt{kind, {}, rate, 0.0};
     for (const fsdp::LocalShard& parameter : parameters) {
-      if (KindOf(parameter, options) == kind) {
+      if (!frozen.contains(parameter.fqn) && KindOf(parameter, options) == kind) {
         (MatchesSome(parameter.fqn, options.no_decay) ? exempt : decayed)
             .params.push_back(parameter.fqn);
       }
@@ -141,16 +142,17 @@ std::vector<OptimizerGroup> GroupParameters(const std::vector<fsdp::LocalShard>&
   std::erase_if(groups, [](const OptimizerGroup& group) { return group.params.empty(); });
   if (options.name == "muon" && groups.front().kind != OptimizerKind::kMuon) {
     throw ConfigError(
-        "configuration: optimizer.name = \"muon\": expected a model whose blocks have matrices; "
-        "set it to adamw");
+        "configuration: optimizer.name = \"muon\": expected a model whose blocks have matrices "
+        "that are trained; set it to adamw");
   }
   return groups;
 }
 
-std::string FormatParamGroups(const fsdp::FSDPModule& root, const TrainConfig::Optimizer& options,
+std::string FormatParamGroups(const ShardedModel& model, const TrainConfig::Optimizer& options,
                               double factor) {
   Json groups = Json::array();
-  for (const OptimizerGroup& group : GroupParameters(root.sharded_parameters(), options)) {
+  for (const OptimizerGroup& group :
+       GroupParameters(model.root.sharded_parameters(), options, model.frozen)) {
     Json formatted = {{"lr", group.rate * factor}};
     formatted.update(OptionsOf(group.kind, options));
     formatted["weight_decay"] = group.weight_decay;

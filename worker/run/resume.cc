@@ -2,13 +2,12 @@
 
 #include <ATen/Context.h>
 
-#include <exception>
 #include <filesystem>
-#include <string_view>
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
 #include "worker/batch/step_plan.h"
+#include "worker/run/frozen_base.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/random_state.h"
 
@@ -19,11 +18,9 @@ namespace {
 constexpr checkpoint::Verify kVerify = checkpoint::Verify::kStructure;
 
 /// As a ConfigError, because a restart would fail again.
-[[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
-                                   const std::exception& error) {
-  const bool is_of_optimizer =
-      std::string_view(error.what()).find("optim.state.") != std::string_view::npos;
-  throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
+[[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate, const std::string& why) {
+  const bool is_of_optimizer = why.find("optim.state.") != std::string::npos;
+  throw ConfigError("cannot resume from " + candidate.path + ": " + why +
                     (is_of_optimizer ? "; was it trained with another optimizer.name?" : "") +
                     "; choose another checkpoint.dir or set checkpoint.resume");
 }
@@ -34,6 +31,23 @@ bool IsIn(const std::string& path, const std::string& dir) {
     return (std::filesystem::path(name) / "").lexically_normal();
   };
   return !dir.empty() && normal(path).parent_path().parent_path() == normal(dir).parent_path();
+}
+
+/// ", of which 5 are trained"; nothing if all are.
+std::string TrainedText(const ShardedModel& model) {
+  if (model.frozen.empty()) {
+    return "";
+  }
+  int64_t count = 0;
+  for (const fsdp::LocalShard& parameter : TrainedParameters(model)) {
+    int64_t elements = 1;
+    for (const int64_t size : parameter.global_shape) {
+      elements *= size;
+    }
+    count += elements;
+  }
+  return (model.has_adapters ? " and " : ", of which ") + std::to_string(count) +
+         (model.has_adapters ? " of adapters, which alone are trained," : " are trained,");
 }
 
 }  // namespace
@@ -52,9 +66,11 @@ std::optional<checkpoint::Candidate> Resumer::LoadNewest() {
     try {
       Load(candidate);
     } catch (const checkpoint::MismatchError& error) {
-      RefuseCheckpoint(candidate, error);
+      // Which keys are missing says less than why.
+      const std::vector<std::string> others = OtherAdapters(candidate);
+      RefuseCheckpoint(candidate, others.empty() ? error.what() : others.front());
     } catch (const ConfigError& error) {
-      RefuseCheckpoint(candidate, error);
+      RefuseCheckpoint(candidate, error.what());
     }
   };
   return checkpoint::LoadChosen(
@@ -124,16 +140,54 @@ std::optional<checkpoint::Candidate> Resumer::FindNamed(
 
 void Resumer::StartAnew() {
   state_.run = checkpoint::NewRun(group_);
-  FillWeightsOnAll(context_.config, group_, state_.model);
+  if (state_.model.has_adapters) {
+    FillBase();
+  } else {
+    FillWeightsOnAll(context_.config, group_, state_.model);
+  }
   context_.report.Event(
       "starting at step 0: " + std::to_string(ParameterCount(state_.model.module->config())) +
-      " parameters on " + std::to_string(context_.world.size()) + " ranks (" +
-      context_.world.group->name() + "), " + std::to_string(state_.windows) + " windows of " +
-      std::to_string(context_.config.data.seq_len) + " tokens");
+      " parameters" + TrainedText(state_.model) + " on " + std::to_string(context_.world.size()) +
+      " ranks (" + context_.world.group->name() + "), " + std::to_string(state_.windows) +
+      " windows of " + std::to_string(context_.config.data.seq_len) + " tokens");
+}
+
+void Resumer::FillBase() {
+  if (!state_.record.adapters.contains(kBaseDigest)) {
+    FillWeightsOnAll(context_.config, group_, state_.model);
+    state_.record.adapters[kBaseDigest] = DigestOfBase(state_.model, context_.world);
+  }
+}
+
+std::vector<std::string> Resumer::OtherAdapters(const checkpoint::Candidate& candidate) const {
+  checkpoint::State stored;
+  stored.training_state_json.clear();
+  checkpoint::LoadOptions options;
+  options.may_lack_objects = true;
+  checkpoint::Load(candidate, stored, group_, options);
+  const bool is_foreign = stored.training_state_json.empty();
+  const std::optional<RunRecord> before =
+      is_foreign ? std::nullopt : ParseTrainingState(stored.training_state_json).run;
+  return CompareAdapters(before.value_or(RunRecord{}), state_.record);
+}
+
+void Resumer::CheckAdapters(const checkpoint::Candidate& candidate) const {
+  for (const std::string& text : OtherAdapters(candidate)) {
+    if (context_.config.model.on_change == "refuse") {
+      throw ConfigError(text +
+                        ", so the adapters would compute something else; set lora and "
+                        "model.weights back, or set model.on_change to warn to continue with them");
+    }
+    context_.report.Event("warning: " + text);
+  }
 }
 
 void Resumer::Load(const checkpoint::Candidate& candidate) {
   const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kLoading);
+  if (state_.model.has_adapters) {
+    FillBase();
+    CheckAdapters(candidate);
+  }
   const at::Tensor steps = CaptureSteps(*state_.optimizer);
   checkpoint::State stored = CheckpointTensors(state_.model, *state_.optimizer, steps);
   stored.training_state_json.clear();
@@ -212,7 +266,7 @@ void Resumer::TellChanges(const TrainingState& training,
       context_.report.Event("warning: " + change.text);
     }
   }
-  const std::string groups = FormatParamGroups(state_.model.root, config.optimizer, 0);
+  const std::string groups = FormatParamGroups(state_.model, config.optimizer, 0);
   for (const std::string& change : DescribeChangedGroups(param_groups_json, groups)) {
     context_.report.Event("warning: " + change);
   }

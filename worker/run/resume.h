@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/run/batches.h"
@@ -45,6 +46,12 @@ class Resumer {
       const checkpoint::Unloadable& unloadable) const;
   std::optional<checkpoint::Candidate> FindNamed(const checkpoint::Unloadable& unloadable) const;
   void Load(const checkpoint::Candidate& candidate);
+  /// Fills what checkpoints do not have of a model with adapters, once. Collective.
+  void FillBase();
+  /// What tells the candidate's adapters from those of the run. Collective.
+  std::vector<std::string> OtherAdapters(const checkpoint::Candidate& candidate) const;
+  /// Errors: ConfigError for other adapters, unless model.on_change allows them.
+  void CheckAdapters(const checkpoint::Candidate& candidate) const;
   TrainingState Derive(const at::Tensor& steps) const;
   /// Of all but the cursor, which depends on the data.
   void TakeOver(const TrainingState& training);

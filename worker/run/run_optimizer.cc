@@ -169,9 +169,10 @@ std::unique_ptr<RunOptimizer> MakeOfKind(OptimizerKind kind, const fsdp::FSDPMod
 
 }  // namespace
 
-std::unique_ptr<RunOptimizer> MakeOptimizer(const fsdp::FSDPModule& root,
+std::unique_ptr<RunOptimizer> MakeOptimizer(const ShardedModel& model,
                                             const TrainConfig::Optimizer& options) {
-  const std::vector<OptimizerGroup> groups = GroupParameters(root.sharded_parameters(), options);
+  const std::vector<OptimizerGroup> groups =
+      GroupParameters(model.root.sharded_parameters(), options, model.frozen);
   std::vector<std::unique_ptr<RunOptimizer>> optimizers;
   for (const OptimizerKind kind :
        {OptimizerKind::kMuon, OptimizerKind::kSgd, OptimizerKind::kAdamW}) {
@@ -179,7 +180,7 @@ std::unique_ptr<RunOptimizer> MakeOptimizer(const fsdp::FSDPModule& root,
     std::copy_if(groups.begin(), groups.end(), std::back_inserter(of_kind),
                  [kind](const OptimizerGroup& group) { return group.kind == kind; });
     if (!of_kind.empty()) {
-      optimizers.push_back(MakeOfKind(kind, root, of_kind, options));
+      optimizers.push_back(MakeOfKind(kind, model.root, of_kind, options));
     }
   }
   if (optimizers.size() == 1) {

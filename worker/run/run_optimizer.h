@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/config/config.h"
+#include "worker/run/sharded_model.h"
 
 namespace fsdprun::worker {
 
@@ -42,9 +43,9 @@ class RunOptimizer {
   virtual void SetParameterSteps(const std::vector<int64_t>& steps) = 0;
 };
 
-/// On the shards of the model. Errors: ConfigError for a pattern of optimizer.no_decay that matches
-/// no parameter, and for muon where no block has a matrix.
-std::unique_ptr<RunOptimizer> MakeOptimizer(const fsdp::FSDPModule& root,
+/// On the shards of the model that are trained. Errors: ConfigError for a pattern of
+/// optimizer.no_decay that matches no parameter, and for muon where no block has a matrix.
+std::unique_ptr<RunOptimizer> MakeOptimizer(const ShardedModel& model,
                                             const TrainConfig::Optimizer& options);
 
 }  // namespace fsdprun::worker

@@ -2,19 +2,23 @@
 
 #include <set>
 #include <string_view>
+#include <utility>
+
+#include "formats/models/lora.h"
 
 namespace fsdprun::worker {
 namespace {
 
 constexpr char kModelField[] = "model";
 constexpr char kSettingsField[] = "settings";
+constexpr char kAdaptersField[] = "adapters";
 
 // Those of a group of the optimizer are compared for each parameter (DescribeChangedGroups), those
 // of the data with the position in it (CompareData).
 constexpr const char* kSettings[] = {
-    "train.max_grad_norm", "optimizer.name",        "optimizer.lr",          "optimizer.adamw_lr",
-    "schedule.kind",       "schedule.warmup_steps", "schedule.min_lr_ratio", "precision.param",
-    "precision.reduce",    "precision.output"};
+    "train.max_grad_norm", "train.freeze",     "optimizer.name",        "optimizer.lr",
+    "optimizer.adamw_lr",  "schedule.kind",    "schedule.warmup_steps", "schedule.min_lr_ratio",
+    "precision.param",     "precision.reduce", "precision.output"};
 
 /// Of schedule.kind wsd, besides these.
 constexpr const char* kWsdSettings[] = {"schedule.decay_steps", "schedule.decay_fraction",
@@ -44,7 +48,7 @@ void Compare(const Json& before, const Json& now, const std::string& prefix,
 }  // namespace
 
 RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size) {
-  RunRecord record{model.description, Json::object()};
+  RunRecord record{model.description};
   for (const char* key : kSettings) {
     record.settings[key] = At(resolved, key);
   }
@@ -57,6 +61,12 @@ RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t worl
     // The others do not depend on it, or not until a decay that a run may put off.
     record.settings["train.steps"] = At(resolved, "train.steps");
   }
+  const LoraConfig lora = ParseLora(resolved.at("lora"), "configuration");
+  if (lora.is_on()) {
+    record.adapters = {{"lora.rank", lora.rank},
+                       {"lora.alpha", lora.alpha},
+                       {"lora.targets", TargetModules(model, lora)}};
+  }
   const int64_t given = At(resolved, "train.global_batch_size");
   record.settings[kStepWindows] =
       given > 0 ? given
@@ -68,6 +78,9 @@ RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t worl
 void FormatRunRecord(const RunRecord& record, Json& state) {
   state[kModelField] = record.model;
   state[kSettingsField] = record.settings;
+  if (!record.adapters.empty()) {
+    state[kAdaptersField] = record.adapters;
+  }
 }
 
 bool HasRunRecord(const Json& state) {
@@ -80,7 +93,14 @@ RunRecord ParseRunRecord(const Json& state) {
       throw ConfigError(std::string("training state: ") + field + ": expected an object");
     }
   }
-  return {state.at(kModelField), state.at(kSettingsField)};
+  RunRecord record{state.at(kModelField), state.at(kSettingsField)};
+  if (state.contains(kAdaptersField)) {
+    record.adapters = state.at(kAdaptersField);
+    if (!record.adapters.is_object()) {
+      throw ConfigError(std::string("training state: ") + kAdaptersField + ": expected an object");
+    }
+  }
+  return record;
 }
 
 std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now) {
@@ -89,6 +109,21 @@ std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now
           /*is_model=*/true, changes);
   Compare(before.settings, now.settings, "", {}, /*is_model=*/false, changes);
   return changes;
+}
+
+std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecord& now) {
+  if (before.adapters.empty() != now.adapters.empty()) {
+    return {now.adapters.empty() ? "the checkpoint has adapters alone, and lora.rank is 0 now"
+                                 : "the checkpoint has no adapters, and lora.rank is " +
+                                       Excerpt(now.adapters.value("lora.rank", Json())) + " now"};
+  }
+  std::vector<RunChange> changes;
+  Compare(before.adapters, now.adapters, "", {}, /*is_model=*/true, changes);
+  std::vector<std::string> texts;
+  for (RunChange& change : changes) {
+    texts.push_back(std::move(change.text));
+  }
+  return texts;
 }
 
 }  // namespace fsdprun::worker

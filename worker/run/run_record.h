@@ -16,7 +16,12 @@ struct RunRecord {
   Json model = Json::object();
   /// The settings that a loss depends on, by their keys: "schedule.kind".
   Json settings = Json::object();
+  /// Of a model with adapters: which they are, by the keys of lora, and kBaseDigest. Else empty.
+  Json adapters = Json::object();
 };
+
+/// The key of what DigestOfBase says.
+inline constexpr char kBaseDigest[] = "the digest of the base";
 
 RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size);
 
@@ -41,7 +46,11 @@ struct RunChange {
 // weights are of. What only says how they were drawn, or how long a text may be, may change. So may
 // settings of the training, of which the user is told; what one record lacks is not compared.
 
-/// Pure.
+/// Pure. Without adapters, which are compared before a checkpoint is loaded.
 std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now);
+
+/// What tells the adapters of two runs apart, as lines for the user: "lora.rank was 8 at the
+/// checkpoint and is 4 now". Pure.
+std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecord& now);
 
 }  // namespace fsdprun::worker

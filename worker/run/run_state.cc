@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/run/frozen_base.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/random_state.h"
 #include "worker/run/training_state.h"
@@ -51,7 +52,9 @@ void RestoreSteps(const at::Tensor& steps, RunOptimizer& optimizer) {
 
 checkpoint::State WeightTensors(const ShardedModel& model) {
   checkpoint::State state;
-  Append(state.tensors, model.root.sharded_parameters(), "model.", "");
+  Append(state.tensors,
+         model.has_adapters ? TrainedParameters(model) : model.root.sharded_parameters(), "model.",
+         "");
   return state;
 }
 
@@ -63,10 +66,14 @@ checkpoint::State CheckpointTensors(const ShardedModel& model, const RunOptimize
   }
   int64_t index = 0;
   for (const fsdp::LocalShard& parameter : model.root.sharded_parameters()) {
+    const int64_t number = index++;
+    if (model.frozen.contains(parameter.fqn)) {
+      continue;
+    }
     fsdp::LocalShard step;
     step.fqn = "optim.state." + parameter.fqn + ".step";
     step.boxes = {fsdp::Box{}};
-    step.local = steps.narrow(0, index++, 1);
+    step.local = steps.narrow(0, number, 1);
     state.tensors.push_back(std::move(step));
   }
   return state;
@@ -77,7 +84,7 @@ checkpoint::State Capture(const RunState& state, const TrainConfig& config) {
       CheckpointTensors(state.model, *state.optimizer, CaptureSteps(*state.optimizer));
   const int64_t last = std::max<int64_t>(0, state.step - 1);
   captured.param_groups_json =
-      FormatParamGroups(state.model.root, config.optimizer, config.schedule.Factor(last));
+      FormatParamGroups(state.model, config.optimizer, config.schedule.Factor(last));
   captured.training_state_json = FormatTrainingState(
       {state.step, state.tokens, state.cursor, state.windows, CaptureRng(), state.data,
        state.evaluated_step, state.record, state.description, state.bad_data, state.judged});

@@ -56,12 +56,13 @@ at::Tensor CaptureSteps(const RunOptimizer& optimizer);
 /// Errors: checkpoint::MismatchError for a count that is not an integer >= 0.
 void RestoreSteps(const at::Tensor& steps, RunOptimizer& optimizer);
 
-/// The tensors of the run as checkpoint slices: parameters, the optimizer's, step counts. `steps`:
+/// The tensors of the run as checkpoint slices: WeightTensors, and of the parameters that are
+/// trained the optimizer's and step counts. `steps`:
 /// from CaptureSteps; the step entries are views of it, so pass it to RestoreSteps after a load.
 checkpoint::State CheckpointTensors(const ShardedModel& model, const RunOptimizer& optimizer,
                                     const at::Tensor& steps);
 
-/// The same without optimizer state, for reading weights only.
+/// The weights that a checkpoint has: of a model with adapters these alone, else all.
 checkpoint::State WeightTensors(const ShardedModel& model);
 
 }  // namespace fsdprun::worker

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "worker/config/config.h"
+#include "worker/run/frozen_base.h"
 #include "worker/run/inputs.h"
 #include "worker/run/run_description.h"
 #include "worker/run/run_record.h"
@@ -40,9 +41,37 @@ void WarnOfAnotherModel(const Json& saved, const ModelConfig& model, bool is_fir
   if (!is_first || !HasRunRecord(saved)) {
     return;
   }
-  const RunRecord now{model.description, Json::object()};
+  const RunRecord now{model.description};
   for (const RunChange& change : CompareRuns(ParseRunRecord(saved), now)) {
     std::fprintf(stderr, "warning: %s\n", change.text.c_str());
+  }
+}
+
+/// Fills the base of adapters, which their checkpoint does not have. Collective. Errors:
+/// ConfigError if it is another one than they were trained on, unless model.on_change allows it.
+void FillBase(const TrainConfig& config, const Json& saved, const checkpoint::Group& group,
+              const World& world, ShardedModel& model) {
+  try {
+    FillWeightsOnAll(config, group, model);
+  } catch (const ConfigError& error) {
+    throw ConfigError(std::string(error.what()) +
+                      "; the checkpoint has adapters alone, so name the weights of their base with "
+                      "--set model.weights=PATH");
+  }
+  const std::string digest = DigestOfBase(model, world);
+  const RunRecord before = HasRunRecord(saved) ? ParseRunRecord(saved) : RunRecord{};
+  const Json trained_on = before.adapters.value(kBaseDigest, Json());
+  if (!trained_on.is_string() || trained_on == digest) {
+    return;
+  }
+  const std::string text = "the weights of model.weights = " + Excerpt(Json(config.model.weights)) +
+                           " are not those that the adapters were trained on";
+  if (config.model.on_change == "refuse") {
+    throw ConfigError(text + "; name these with --set model.weights=PATH, or set model.on_change " +
+                      "to warn to use them all the same");
+  }
+  if (world.rank() == 0) {
+    std::fprintf(stderr, "warning: %s\n", text.c_str());
   }
 }
 
@@ -137,6 +166,9 @@ Sampled LoadModel(const CommandLine& line) {
   sampled.tokenizer = SampleTokenizer(line.sample.tokenizer, saved, plan->model.vocab_size);
   sampled.config = plan->config;
   sampled.model = ShardModel(plan->config, plan->model, sampled.world);
+  if (sampled.model.has_adapters) {
+    FillBase(sampled.config, saved, group, sampled.world, sampled.model);
+  }
   checkpoint::State state = WeightTensors(sampled.model);
   checkpoint::LoadOptions options;
   options.may_lack_objects = true;

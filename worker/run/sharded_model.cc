@@ -8,11 +8,14 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/patience.h"
+#include "worker/models/lora.h"
+#include "worker/run/frozen_base.h"
 #include "worker/weights/load_weights.h"
 
 namespace fsdprun::worker {
@@ -40,6 +43,48 @@ fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool 
   return policy;
 }
 
+void Freeze(const std::set<std::string>& names, CausalLm& model) {
+  for (auto& parameter : model.named_parameters()) {
+    if (names.contains(parameter.key())) {
+      parameter.value().set_requires_grad(false);
+    }
+  }
+}
+
+void InitAdapters(uint64_t seed, const ShardedModel& model) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  for (const fsdp::LocalShard& slice : TrainedParameters(model)) {
+    const at::Tensor full = at::empty(slice.global_shape);
+    InitAdapterWeight(slice.fqn, full, generator);
+    fsdp::copy_part_of(full, slice);
+  }
+}
+
+/// Those of model.weights.
+std::vector<fsdp::LocalShard> LoadedParameters(const ShardedModel& model) {
+  std::vector<fsdp::LocalShard> loaded = model.root.sharded_parameters();
+  std::erase_if(loaded, [&model](const fsdp::LocalShard& parameter) {
+    return model.has_adapters && !model.frozen.contains(parameter.fqn);
+  });
+  return loaded;
+}
+
+void DrawWeights(uint64_t seed, ShardedModel& model) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  model.root.init_parameters([&](const std::string& fqn, at::Tensor full) {
+    if (model.has_adapters && !model.frozen.contains(fqn)) {
+      full.zero_();  // drawn by themselves
+      return;
+    }
+    // Always generated on the CPU, so that a seed gives the same model on every device.
+    const at::Tensor drawn = full.is_cpu() ? full : at::empty_like(full, at::kCPU);
+    model.module->InitParameter(fqn, drawn, generator);
+    if (!full.is_cpu()) {
+      full.copy_(drawn);
+    }
+  });
+}
+
 }  // namespace
 
 ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& description,
@@ -52,32 +97,32 @@ ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& descriptio
   root.reshard_after_forward = false;
   root.mp_policy = Policy(config.precision, /*is_root=*/true);
 
+  const LayerFactory factory{
+      .device = world.device,
+      .is_unmaterialized = true,
+      .kernels = config.model.has_fused_kernels ? Kernels::kFused : Kernels::kReference};
   ShardedModel model;
-  model.module = fsdp::Unit<CausalLm>(
-      MakeCausalLm(description, LayerFactory{.device = world.device,
-                                             .is_unmaterialized = true,
-                                             .kernels = config.model.has_fused_kernels
-                                                            ? Kernels::kFused
-                                                            : Kernels::kReference}));
+  model.module = fsdp::Unit<CausalLm>(MakeCausalLm(description, factory));
+  model.frozen = FrozenWeights(config, description);
+  model.has_adapters = config.lora.is_on();
+  if (model.has_adapters) {
+    AddAdapters(config.lora, factory, *model.module);
+  } else {
+    Freeze(model.frozen, *model.module);
+  }
   model.root = model.module->Shard(blocks, root);
   return model;
 }
 
 void FillWeights(const TrainConfig& config, ShardedModel& model) {
-  if (config.model.weights != "none") {
-    LoadWeights(config.model.weights, model.root.sharded_parameters(),
-                model.module->config().names);
-    return;
+  if (config.model.weights == "none") {
+    DrawWeights(config.model.seed, model);
+  } else {
+    LoadWeights(config.model.weights, LoadedParameters(model), model.module->config().names);
   }
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(config.model.seed);
-  model.root.init_parameters([&](const std::string& fqn, at::Tensor full) {
-    // Always generated on the CPU, so that a seed gives the same model on every device.
-    const at::Tensor drawn = full.is_cpu() ? full : at::empty_like(full, at::kCPU);
-    model.module->InitParameter(fqn, drawn, generator);
-    if (!full.is_cpu()) {
-      full.copy_(drawn);
-    }
-  });
+  if (model.has_adapters) {
+    InitAdapters(config.model.seed, model);
+  }
 }
 
 void FillWeightsOnAll(const TrainConfig& config, const checkpoint::Group& group,
@@ -106,7 +151,7 @@ void FillWeightsOnAll(const TrainConfig& config, const checkpoint::Group& group,
 bool HasFiniteWeights(const ShardedModel& model, const World& world) {
   const at::NoGradGuard no_grad;
   at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kFloat).device(world.device));
-  for (const fsdp::LocalShard& slice : model.root.sharded_parameters()) {
+  for (const fsdp::LocalShard& slice : TrainedParameters(model)) {
     if (slice.local.numel() > 0) {
       // Several times as fast as a norm, and keeps NaN as well.
       const auto [low, high] = at::aminmax(slice.local);

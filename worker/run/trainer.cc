@@ -39,16 +39,17 @@ ProgressView ChooseView(const WorkerEnvironment& environment) {
 
 RunReportOptions ReportOptions(const RunInputs& inputs, const WorkerEnvironment& environment) {
   const TrainConfig& config = inputs.config;
-  return {.view = ChooseView(environment),
-          .is_first_rank = environment.rank == 0,
-          .total_steps = config.train.steps,
-          .every_steps = config.metrics.every_steps,
-          .metrics_path = config.metrics.jsonl,
-          .tensorboard_dir = config.metrics.tensorboard,
-          .checkpoint_dir = config.checkpoint.dir,
-          .configuration = inputs.resolved.dump(2),
-          .flops_per_token = ModelFlopsPerToken(inputs.model, config.data.seq_len),
-          .is_unicode = environment.is_utf8};
+  return {
+      .view = ChooseView(environment),
+      .is_first_rank = environment.rank == 0,
+      .total_steps = config.train.steps,
+      .every_steps = config.metrics.every_steps,
+      .metrics_path = config.metrics.jsonl,
+      .tensorboard_dir = config.metrics.tensorboard,
+      .checkpoint_dir = config.checkpoint.dir,
+      .configuration = inputs.resolved.dump(2),
+      .flops_per_token = ModelFlopsPerToken(inputs.model, config.data.seq_len, config.lora.is_on()),
+      .is_unicode = environment.is_utf8};
 }
 
 /// Of all devices in a second; 0: not known.
@@ -121,7 +122,7 @@ void Trainer::MakeState() {
                    .sampler = config.data.sampler == "global" ? Sampler::kGlobal : Sampler::kTorch,
                    .drops_last = config.data.drop_last});
   state_.windows = batches_->window_count();
-  state_.optimizer = MakeOptimizer(state_.model.root, config.optimizer);
+  state_.optimizer = MakeOptimizer(state_.model, config.optimizer);
   checkpoints_.emplace(Context(), checkpoint_group_, state_);
   step_.emplace(Context(), *batches_, state_, *checkpoints_,
                 TrainingStep::LatenessOn(world_.device));

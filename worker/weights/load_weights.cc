@@ -12,12 +12,11 @@
 #include "formats/checkpoint/file_system.h"
 #include "formats/tensors/open_tensors.h"
 #include "fsdp_runtime/archive/error.h"
-#include "fsdp_runtime/plan/box.h"
+#include "worker/weights/slice_chunks.h"
 
 namespace fsdprun::worker {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{4} << 20;
 constexpr size_t kMaxNamesShown = 5;
 
 at::ScalarType StoredDtype(const std::string& name, const TensorFacts& facts) {
@@ -141,21 +140,6 @@ at::Tensor ReadRange(const Stored& stored, const std::string& name, int64_t begi
   return range;
 }
 
-/// Calls `use(offset in the slice, offset in the tensor, count)` for pieces of bounded size.
-template <class Use>
-void ForEachChunk(const fsdp::LocalShard& slice, Use use) {
-  const fsdp::Box whole = fsdp::plan::whole_box(slice.global_shape);
-  int64_t box_begin = 0;
-  for (const fsdp::Box& box : slice.boxes) {
-    fsdp::plan::for_each_run(box, whole, box, [&](int64_t from, int64_t to, int64_t numel) {
-      for (int64_t done = 0; done < numel; done += kChunkElements) {
-        use(box_begin + to + done, from + done, std::min(kChunkElements, numel - done));
-      }
-    });
-    box_begin += fsdp::plan::numel_of(box);
-  }
-}
-
 void CheckTiedHead(const Stored& stored, const std::string& head_name,
                    const std::string& embedding_name, const fsdp::LocalShard& embedding) {
   const TensorFacts& head = stored.FactsOf(head_name);
@@ -185,17 +169,29 @@ void CheckFacts(const Stored& stored, const std::string& name,
   StoredDtype(name, facts);
 }
 
+/// What is stored for the slices, which is what the model expects.
+StoredNames Match(const Stored& stored, const std::vector<fsdp::LocalShard>& slices,
+                  const WeightNames& names) {
+  StoredNames found = FindNames(stored, slices, names);
+  CheckNoOthers(stored, found, names);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    CheckFacts(stored, found[i], slices[i].global_shape);
+  }
+  return found;
+}
+
 }  // namespace
+
+void CheckWeights(const std::string& path, const std::vector<fsdp::LocalShard>& slices,
+                  const WeightNames& names) {
+  Match(Open(path), slices, names);
+}
 
 void LoadWeights(const std::string& path, const std::vector<fsdp::LocalShard>& slices,
                  const WeightNames& names) {
   const at::NoGradGuard no_grad;
   const Stored stored = Open(path);
-  const StoredNames found = FindNames(stored, slices, names);
-  CheckNoOthers(stored, found, names);
-  for (size_t i = 0; i < slices.size(); ++i) {
-    CheckFacts(stored, found[i], slices[i].global_shape);
-  }
+  const StoredNames found = Match(stored, slices, names);
   for (size_t i = 0; i < slices.size(); ++i) {
     ForEachChunk(slices[i], [&](int64_t in_slice, int64_t begin, int64_t count) {
       slices[i]

@@ -10,6 +10,7 @@ namespace fsdprun::worker {
 // one line in ConfigSchema.
 
 std::vector<ConfigKey> ModelKeys();
+std::vector<ConfigKey> LoraKeys();
 std::vector<ConfigKey> DataKeys();
 std::vector<ConfigKey> TrainKeys();
 std::vector<ConfigKey> OptimizerKeys();

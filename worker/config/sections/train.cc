@@ -26,6 +26,10 @@ std::vector<ConfigKey> TrainKeys() {
        "clip the global gradient norm to this; 0: never", IsNotNegative},
       {"train.activation_checkpointing", kBoolean, "false", "true or false",
        "recompute each block in backward instead of keeping its activations", nullptr},
+      {"train.freeze", kStringList, "[]", "a list of name patterns",
+       "parameters that keep their values; * stands for any text, e.g. \"*embed_tokens*\"; with "
+       "lora all but the adapters do",
+       nullptr},
       {"train.on_nonfinite", kString, "\"stop\"", "\"stop\", \"skip\" or \"rollback\"",
        "what follows a loss or gradient norm that is infinite or NaN, which no weight is updated "
        "with; stop: training ends; skip: it goes on with the next step; rollback: it goes on from "

@@ -119,5 +119,47 @@ TEST(TrainingRulesTest, DecayIsAFractionUnlessItsStepsAreGiven) {
   EXPECT_EQ(given.kind, ScheduleKind::kWsd);
 }
 
+TEST(TrainingRulesTest, AdaptersNeedARank) {
+  EXPECT_EQ(RefusalOf({"lora.alpha=8"}),
+            "configuration: lora.alpha = 8: expected the default, 16.0, without lora.rank, with "
+            "which adapters begin; set lora.rank, e.g. to 8");
+  EXPECT_NE(RefusalOf({"lora.targets=[\"q_proj\"]"}), "");
+  EXPECT_EQ(RefusalOf({"lora.rank=-1"}),
+            "configuration: lora.rank = -1: expected an integer from 0 to 65536");
+  for (const char* setting : {"lora.rank=65537", "lora.rank=many", "lora.alpha=0", "lora.alpha=-1",
+                              "lora.targets=q_proj", "lora.targets=[]", "lora.targets=[1]"}) {
+    EXPECT_NE(RefusalOf({"lora.rank=8", setting}), "") << setting;
+  }
+  EXPECT_EQ(RefusalOf({"lora.rank=8", "lora.alpha=8", "lora.targets=all-linear"}), "");
+  EXPECT_EQ(RefusalOf({"lora.rank=8", "train.freeze=[\"*norm*\"]"}),
+            "configuration: train.freeze = [\"*norm*\"]: expected [] with lora.rank, which freezes "
+            "all weights of the model");
+}
+
+TEST(TrainingRulesTest, AdaptersAreParsed) {
+  EXPECT_FALSE(ParsedWith({}).lora.is_on());
+  const TrainConfig config =
+      ParsedWith({"lora.rank=4", "lora.alpha=2", "lora.targets=[\"q_proj\",\"v_proj\"]"});
+  EXPECT_EQ(config.lora.scale(), 0.5);
+  EXPECT_EQ(config.lora.targets, (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(ParsedWith({"lora.rank=4"}).lora.targets, std::vector<std::string>{"all-linear"});
+  EXPECT_EQ(ParsedWith({"train.freeze=[\"*norm*\"]"}).train.freeze,
+            std::vector<std::string>{"*norm*"});
+}
+
+TEST(TrainingRulesTest, WhoUsesAdaptersGetsTheirBase) {
+  const auto used = [](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"model.config=unused", "data.train=[\"unused\"]",
+                                       "model.weights=base", "model.seed=7"});
+    return ParseConfig(ResolveConfigForUse(ResolveConfig("", settings), "checkpoint", {}));
+  };
+  const TrainConfig adapted = used({"lora.rank=4", "lora.targets=[\"q_proj\"]"});
+  EXPECT_EQ(adapted.lora.rank, 4);
+  EXPECT_EQ(adapted.lora.targets, std::vector<std::string>{"q_proj"});
+  EXPECT_EQ(adapted.model.weights, "base");
+  EXPECT_EQ(adapted.model.seed, 7u);
+  EXPECT_EQ(used({}).model.weights, "none");  // the checkpoint has them
+}
+
 }  // namespace
 }  // namespace fsdprun::worker

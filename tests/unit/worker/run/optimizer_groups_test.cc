@@ -16,7 +16,7 @@ namespace {
 class OptimizerGroupsOfModelTest : public testing::Test {
  protected:
   nlohmann::json Formatted(const TrainConfig::Optimizer& options, double factor) const {
-    return nlohmann::json::parse(FormatParamGroups(run_.state.model.root, options, factor));
+    return nlohmann::json::parse(FormatParamGroups(run_.state.model, options, factor));
   }
   std::vector<fsdp::LocalShard> parameters() const {
     return run_.state.model.root.sharded_parameters();
@@ -88,8 +88,7 @@ TEST_F(OptimizerGroupsOfModelTest, EveryOptimizerKeepsWhatPyTorchNames) {
     options.adjust_lr_fn = "original";
     std::set<std::string> names;
     size_t parts = 0;
-    for (const OptimizerTensors& tensors :
-         MakeOptimizer(run_.state.model.root, options)->Tensors()) {
+    for (const OptimizerTensors& tensors : MakeOptimizer(run_.state.model, options)->Tensors()) {
       names.insert(tensors.name);
       parts += tensors.parts.size();
     }

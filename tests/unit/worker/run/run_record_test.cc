@@ -106,6 +106,7 @@ TEST_F(RunRecordTest, WhatSaysOnlyHowAModelBeganMayChange) {
 TEST_F(RunRecordTest, SettingsThatChangeTheLossAreNamed) {
   for (const auto& [section, key, value] :
        {std::tuple("optimizer", "lr", Json(0.5)), std::tuple("train", "max_grad_norm", Json(2.5)),
+        std::tuple("train", "freeze", Json::array({"*norm*"})),
         std::tuple("schedule", "kind", Json("cosine")),
         std::tuple("schedule", "warmup_steps", Json(3)),
         std::tuple("schedule", "min_lr_ratio", Json(0.25)),
@@ -147,6 +148,40 @@ TEST_F(RunRecordTest, OnlyTheProductOfWhatMakesABatchCounts) {
                           "is 4 now"));
 }
 
+TEST_F(RunRecordTest, AdaptersAreComparedByThemselves) {
+  const Json none = resolved_;
+  resolved_["lora"] = {{"rank", 8}, {"alpha", 16.0}, {"targets", {"v_proj", "q_proj"}}};
+  const RunRecord now = Now();
+  EXPECT_TRUE(CompareAdapters(Saved(now), now).empty());
+  EXPECT_TRUE(CompareRuns(Saved(now), now).empty());
+  const auto changes = [&](const char* key, const Json& value) {
+    Json before = resolved_;
+    before["lora"][key] = value;
+    return CompareAdapters(Saved(Record(llama_, before, 2)), now);
+  };
+  EXPECT_THAT(changes("rank", 4), ElementsAre("lora.rank was 4 at the checkpoint and is 8 now"));
+  EXPECT_THAT(changes("alpha", 1.0),
+              ElementsAre("lora.alpha was 1.0 at the checkpoint and is 16.0 now"));
+  EXPECT_THAT(changes("targets", {"k_proj"}),
+              ElementsAre("lora.targets was [\"k_proj\"] at the checkpoint and is "
+                          "[\"q_proj\",\"v_proj\"] now"));
+  EXPECT_TRUE(changes("targets", {"q_proj", "v_proj"}).empty());
+  EXPECT_THAT(CompareAdapters(Saved(Record(llama_, none, 2)), now),
+              ElementsAre("the checkpoint has no adapters, and lora.rank is 8 now"));
+  EXPECT_THAT(CompareAdapters(Saved(now), Record(llama_, none, 2)),
+              ElementsAre("the checkpoint has adapters alone, and lora.rank is 0 now"));
+}
+
+TEST_F(RunRecordTest, AnotherBaseIsAnotherModel) {
+  resolved_["lora"]["rank"] = 8;
+  RunRecord before = Now(), now = before;
+  before.adapters[kBaseDigest] = "aa";
+  EXPECT_TRUE(CompareAdapters(Saved(before), now).empty());  // not known yet
+  now.adapters[kBaseDigest] = "bb";
+  EXPECT_THAT(CompareAdapters(Saved(before), now),
+              ElementsAre("the digest of the base was \"aa\" at the checkpoint and is \"bb\" now"));
+}
+
 TEST_F(RunRecordTest, WhatAnOlderVersionDidNotWriteIsNotCompared) {
   RunRecord before = Now();
   before.model.erase("rope_theta");
@@ -158,8 +193,9 @@ TEST_F(RunRecordTest, WhatAnOlderVersionDidNotWriteIsNotCompared) {
 
 TEST_F(RunRecordTest, DamagedRecordIsRefused) {
   TrainingState state;
+  resolved_["lora"]["rank"] = 8;
   state.run = Now();
-  for (const char* key : {"model", "settings"}) {
+  for (const char* key : {"model", "settings", "adapters"}) {
     Json document = Json::parse(FormatTrainingState(state));
     document[key] = {1, 2};
     EXPECT_THROW(ParseTrainingState(document.dump()), ConfigError) << key;

@@ -30,17 +30,19 @@ inline ModelConfig SmallLlama() {
 
 /// What a run of one rank has when it begins.
 struct SmallRun {
-  explicit SmallRun(const ModelConfig& model = SmallLlama()) {
+  /// `changes`: sections of keys.
+  explicit SmallRun(const ModelConfig& model = SmallLlama(), const Json& changes = Json::object()) {
     Json resolved = DefaultConfig();
     resolved["model"]["config"] = "unused";
     resolved["data"]["train"] = {"unused"};
     resolved["optimizer"]["no_decay"] = {"*norm.weight"};
+    MergeConfig(resolved, changes, "changes");
     config = ParseConfig(resolved);
     world = JoinRanks(config.parallel);
     ArrangeRanks(config.parallel.dp_replicate, world);
     state.model = ShardModel(config, model, world);
     FillWeights(config, state.model);
-    state.optimizer = MakeOptimizer(state.model.root, config.optimizer);
+    state.optimizer = MakeOptimizer(state.model, config.optimizer);
     state.windows = 10;
     state.data = {.tokens = 100, .digest = "00", .seq_len = config.data.seq_len};
     state.record = RecordRun(model, resolved, world.size());

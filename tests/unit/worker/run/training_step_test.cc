@@ -108,7 +108,7 @@ TEST_F(TrainingStepTest, SkippedStepsChangeNothingUntilThereAreTooMany) {
 TEST_F(TrainingStepTest, StepsOnADeviceHaveTheSameBits) {
   const auto train = [this](size_t lateness) {
     FillWeights(run_.config, run_.state.model);
-    run_.state.optimizer = MakeOptimizer(run_.state.model.root, run_.config.optimizer);
+    run_.state.optimizer = MakeOptimizer(run_.state.model, run_.config.optimizer);
     run_.state.step = run_.state.tokens = 0;
     run_.state.cursor = {};
     Begin(lateness);
@@ -189,7 +189,7 @@ TEST_F(TrainingStepTest, EachWindowOfABatchCountsAsMuch) {
   const auto train = [this](int64_t micro) {
     run_.config.train.micro_batch_size = micro;
     FillWeights(run_.config, run_.state.model);
-    run_.state.optimizer = MakeOptimizer(run_.state.model.root, run_.config.optimizer);
+    run_.state.optimizer = MakeOptimizer(run_.state.model, run_.config.optimizer);
     run_.state.step = 0;
     run_.state.cursor = {};
     Begin();
