@@ -31,8 +31,9 @@ class TrainingsTest(unittest.TestCase):
         words = random.Random(3)
         self.text.write_text(" ".join(words.choices(WORDS, k=6000)))
 
-    def run_script(self, script: str, *arguments) -> str:
-        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1"}
+    def run_script(self, script: str, *arguments, **variables) -> str:
+        environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1",
+                       **variables}
         # A model that has learnt little does not write UTF-8.
         done = subprocess.run([EXAMPLES / script, *map(str, arguments)], cwd=self.dir, env=environment, text=True, errors="replace",
                               capture_output=True, timeout=300)
@@ -71,25 +72,37 @@ class TrainingsTest(unittest.TestCase):
         self.assertLess(abs(losses[11] - python[-1]), 0.3 * (python[0] - python[-1]))
         self.assertLess(losses[20], losses[11])
 
-    def test_finetune_gives_a_model_that_transformers_loads_and_that_has_learnt(self):
+    def make_model(self, model: Path) -> Tokenizer:
         torch.manual_seed(1)
-        model = self.dir / "model"
         tokenizer = Tokenizer(BPE())
         tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
         tokenizer.train([str(self.text)], BpeTrainer(vocab_size=300, initial_alphabet=ByteLevel.alphabet(), show_progress=False))
         LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
                                      max_position_embeddings=64, bos_token_id=None, eos_token_id=None)).save_pretrained(model)
         tokenizer.save(str(model / "tokenizer.json"))
+        return tokenizer
+
+    def loss_of(self, folder: Path, tokenizer: Tokenizer) -> float:
+        tokens = torch.tensor([tokenizer.encode(self.text.read_text()[:200]).ids[:64]])
+        with torch.no_grad():
+            return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(input_ids=tokens, labels=tokens).loss.item()
+
+    def test_finetune_gives_a_model_that_transformers_loads_and_that_has_learnt(self):
+        model = self.dir / "model"
+        tokenizer = self.make_model(model)
         self.run_script("finetune/finetune.sh", model, self.text, "--set", "train.steps=12", "--set", "optimizer.lr=3e-3", "--set",
                         "schedule.warmup_steps=1")
-        tokens = torch.tensor([tokenizer.encode(self.text.read_text()[:200]).ids[:64]])
-
-        def loss_of(folder: Path) -> float:
-            with torch.no_grad():
-                return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(input_ids=tokens, labels=tokens).loss.item()
-
-        self.assertLess(loss_of(self.dir / "finetuned"), 0.8 * loss_of(model))
+        self.assertLess(self.loss_of(self.dir / "finetuned", tokenizer), 0.8 * self.loss_of(model, tokenizer))
         self.assertEqual((self.dir / "finetuned/tokenizer.json").read_bytes(), (model / "tokenizer.json").read_bytes())
+        self.assertFalse((self.dir / "adapter").exists())
+
+    def test_finetune_trains_adapters(self):
+        model = self.dir / "model"
+        tokenizer = self.make_model(model)
+        self.run_script("finetune/finetune.sh", model, self.text, "--set", "train.steps=12", "--set", "optimizer.lr=2e-2", "--set",
+                        "schedule.warmup_steps=1", CONFIG="lora.json")
+        self.assertLess(self.loss_of(self.dir / "finetuned", tokenizer), 0.97 * self.loss_of(model, tokenizer))
+        self.assertEqual(json.loads((self.dir / "adapter/adapter_config.json").read_text())["base_model_name_or_path"], str(model))
 
 
 if __name__ == "__main__":
