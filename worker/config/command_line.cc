@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "worker/config/config_schema.h"
+#include "worker/config/estimate_options.h"
 #include "worker/config/tokenize_options.h"
 
 namespace fsdprun::worker {
@@ -65,8 +66,11 @@ class Commands {
  private:
   CLI::App& AddCommand(Command command, const std::string& name, const std::string& purpose);
   void AddConfigOptions(CLI::App& app);
+  void AddSourceOptions(CLI::App& app);
   void AddTrainOptions(CLI::App& app);
   void AddConfig();
+  void AddEstimate();
+  void AddCheck();
   void AddSample();
 
   using Take = std::function<void(const std::string&)>;
@@ -104,6 +108,8 @@ Commands::Commands() {
   commands_[&root_] = Command::kTrain;
   AddTrainOptions(root_);
   AddTrainOptions(AddCommand(Command::kTrain, "train", "train; the same as without a subcommand"));
+  AddCheck();
+  AddEstimate();
   AddSample();
   AddTokenizeOptions(
       AddCommand(Command::kTokenize, "tokenize", "make files of ids from files of text"),
@@ -154,7 +160,7 @@ void Commands::AddConfigOptions(CLI::App& app) {
       ->allow_extra_args(false);
 }
 
-void Commands::AddTrainOptions(CLI::App& app) {
+void Commands::AddSourceOptions(CLI::App& app) {
   AddConfigOptions(app);
   AddText(app, "--preset", {"NAME", "the name of a preset"},
           "settings for a purpose, which all others count before\n"
@@ -164,21 +170,43 @@ void Commands::AddTrainOptions(CLI::App& app) {
           "YAML file of accelerate; --config and --set count before it\n"
           "(docs/ACCELERATE.md)",
           line_.accelerate_config);
+}
+
+void Commands::AddTrainOptions(CLI::App& app) {
+  AddSourceOptions(app);
   AddFlag(app, "--print-config", "print the configuration as resolved and exit",
           Command::kPrintConfig);
+  AddFlag(app, "--dry-run", "as fsdp-train check: say what would happen, and exit",
+          Command::kCheck);
   app.footer([] { return kOfTraining + DescribeConfigKeys(); });
 }
 
 void Commands::AddConfig() {
   CLI::App& app = AddCommand(Command::kPrintConfig, "config",
                              "print the configuration that a training would have");
-  AddTrainOptions(app);
-  app.remove_option(app.get_option("--print-config"));
+  AddSourceOptions(app);
   AddFlag(app, "--default",
           "print all keys instead, with comments and their defaults, or the preset's settings",
           Command::kPrintDefaultConfig);
   AddFlag(app, "--list-presets", "print the presets and their settings", Command::kListPresets);
   app.footer([] { return "The keys are described by fsdp-train --help."; });
+}
+
+void Commands::AddEstimate() {
+  CLI::App& app = AddCommand(Command::kEstimate, "estimate",
+                             "say what a training takes: memory, traffic and time");
+  AddSourceOptions(app);
+  AddEstimateOptions(app, line_.estimate, expectations_);
+}
+
+void Commands::AddCheck() {
+  CLI::App& app = AddCommand(Command::kCheck, "check",
+                             "read all that a training would, and say what it would do");
+  AddSourceOptions(app);
+  AddWorldOption(app, line_.estimate, expectations_);
+  app.footer(
+      "Trains nothing and writes nothing. Ends with the exit code that a training would refuse the "
+      "configuration\nwith, or with 0.");
 }
 
 void Commands::AddSample() {

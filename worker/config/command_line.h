@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "formats/json/strict_json.h"
+#include "worker/config/estimate_request.h"
 #include "worker/config/sampling_request.h"
 #include "worker/config/tokenize_request.h"
 
@@ -14,6 +15,8 @@ enum class Command {
   kPrintConfig,
   kPrintDefaultConfig,
   kListPresets,
+  kEstimate,
+  kCheck,
   kSample,
   kTokenize,
   kHelp,
@@ -29,6 +32,7 @@ struct CommandLine {
   std::string accelerate_config;
   std::vector<std::string> overrides;
 
+  EstimateRequest estimate;
   SampleRequest sample;
   TokenizeRequest tokenize;
   /// Of Command::kHelp: what is to be printed.

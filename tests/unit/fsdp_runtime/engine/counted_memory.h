@@ -23,14 +23,25 @@ namespace fsdp::testing {
 class MemoryCount {
  public:
   void add(int64_t bytes) {
-    live_ += bytes;
+    const int64_t live = live_ += bytes;
     std::lock_guard lock(mu_);
+    peak_ = std::max(peak_, live);
     if (is_noting_) {
       noted_.push_back(bytes);
     }
   }
   void subtract(int64_t bytes) { live_ -= bytes; }
   int64_t live() const { return live_; }
+
+  /// The most that is live from here on.
+  void begin_peak() {
+    std::lock_guard lock(mu_);
+    peak_ = live_;
+  }
+  int64_t peak() {
+    std::lock_guard lock(mu_);
+    return peak_;
+  }
 
   /// From here to end_noting(), sizes are remembered.
   void begin_noting() {
@@ -50,6 +61,7 @@ class MemoryCount {
  private:
   std::atomic<int64_t> live_{0};
   std::mutex mu_;
+  int64_t peak_ = 0;            // guarded by mu_
   bool is_noting_ = false;      // guarded by mu_
   std::vector<int64_t> noted_;  // guarded by mu_
 };
