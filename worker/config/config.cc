@@ -48,7 +48,8 @@ void ParseTrain(const Json& train, TrainConfig& config) {
                   train.at("spike_deviations"),
                   train.at("max_bad_steps"),
                   train.at("max_rollbacks"),
-                  train.at("deterministic")};
+                  train.at("deterministic"),
+                  train.at("on_out_of_memory")};
 }
 
 void ParseOptimizer(const Json& optimizer, TrainConfig& config) {

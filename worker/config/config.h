@@ -61,6 +61,7 @@ struct TrainConfig {
     int64_t max_bad_steps = 0;
     int64_t max_rollbacks = 0;
     bool deterministic = false;
+    std::string on_out_of_memory = "stop";
   } train;
   struct Optimizer {
     std::string name = "adamw";

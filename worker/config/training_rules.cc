@@ -98,6 +98,11 @@ void CheckTrain(const Json& config) {
       Refuse(config, key, "another one without checkpoint.dir, from which it would go on");
     }
   }
+  if (ValueOf(config, "train.on_out_of_memory") == "shrink" &&
+      ValueOf(config, "checkpoint.dir") == "") {
+    Refuse(config, "train.on_out_of_memory",
+           "stop without checkpoint.dir, where the next start finds what has fitted");
+  }
 }
 
 void CheckLora(const Json& config) {

@@ -12,6 +12,7 @@
 #include "worker/config/command_line.h"
 #include "worker/contract/error_file.h"
 #include "worker/data/data_file.h"
+#include "worker/run/out_of_memory.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/agreement.h"
 
@@ -57,6 +58,10 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
     return Describe("CheckpointError", checkpoint, contract::kExitFailure, true);
   } catch (const DivergedError& diverged) {
     return Describe("DivergedError", diverged, contract::kExitFailure, true);
+  } catch (const MemoryError& memory) {
+    // Of this rank; the others wait for it.
+    return Describe("MemoryError", memory,
+                    memory.is_final() ? contract::kExitConfig : contract::kExitFailure, false);
   } catch (const fsdp::PeerError& peer) {
     Failure failure = Describe("PeerError", peer, contract::kExitPeerLost, false);
     failure.is_victim = true;

@@ -10,13 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "formats/checkpoint/file_system.h"
 #include "formats/checkpoint/step_list.h"
 #include "formats/models/model_flops.h"
 #include "fsdp_runtime/vitals/own_vitals.h"
+#include "worker/batch/micro_batch_limit.h"
+#include "worker/batch/step_plan.h"
+#include "worker/checkpoint/exchange.h"
 #include "worker/metrics/peak_flops.h"
 #include "worker/run/determinism.h"
 #include "worker/run/evaluation.h"
 #include "worker/run/failure.h"
+#include "worker/run/out_of_memory.h"
 #include "worker/run/resume.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/agreement.h"
@@ -70,6 +75,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
   inputs_ = ReadInputs(resolved, environment);
   const TrainConfig& config = inputs_.config;
   vitals_.SetTotal(config.train.steps);
+  is_restarted_ = environment.is_launched && environment.restart_count < environment.max_restarts;
   SetThreads(environment.world_size);
   report_.emplace(ReportOptions(inputs_, environment), channel);
   report_->Event("configuration: " + resolved.dump());
@@ -124,8 +130,7 @@ void Trainer::MakeState() {
   state_.windows = batches_->window_count();
   state_.optimizer = MakeOptimizer(state_.model, config.optimizer);
   checkpoints_.emplace(Context(), checkpoint_group_, state_);
-  step_.emplace(Context(), *batches_, state_, *checkpoints_,
-                TrainingStep::LatenessOn(world_.device));
+  PlanStep(config, world_.rank(), world_.size());  // refuses a batch that they cannot share
   trace_.emplace(Context());
 }
 
@@ -133,10 +138,90 @@ void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
   resumer_.emplace(Context(), checkpoint_group_, identity, *batches_, state_);
   checkpoints_->Claim(identity, generation, [&] { return resumer_->Resume(); });
   must_evaluate_first_ = resumer_->owes_evaluation();
+  launch_ = identity.launch.job_id;
+  const std::string limit_text = TakeMicroBatchLimit();
+  step_.emplace(Context(), *batches_, state_, *checkpoints_,
+                TrainingStep::LatenessOn(world_.device));
   step_->GoOnFromState();
   report_->OpenMetrics({.completed_steps = state_.step,
                         .origin = {state_.run, identity.launch.job_id, generation},
                         .is_replaced = [this] { return checkpoints_->IsReplaced(); }});
+  if (!limit_text.empty()) {
+    report_->Warn(memory_notice_, state_.step, limit_text);
+  }
+}
+
+std::string Trainer::TakeMicroBatchLimit() {
+  TrainConfig& config = inputs_.config;
+  if (config.train.on_out_of_memory != "shrink") {
+    return "";
+  }
+  const std::string path = MicroBatchLimitPath(config.checkpoint.dir);
+  const std::string text = checkpoint::AttemptOnRank0(checkpoint_group_, [&] {
+    return checkpoint::FileExists(path) ? checkpoint::ReadWholeFile(path, kMicroBatchLimitBytesMax)
+                                        : std::string();
+  });
+  const std::optional<MicroBatchLimit> limit = DecodeMicroBatchLimit(text);
+  if (!limit && !text.empty()) {
+    return path + " is not what a run writes there, and is left aside";
+  }
+  const Json settings = MicroBatchSettings(inputs_.resolved, world_.size());
+  if (!limit || !IsFor(*limit, state_.run, launch_, settings)) {
+    return "";
+  }
+  KeepMicroBatchLimit(*limit);
+  const int64_t given = config.train.micro_batch_size;
+  LimitMicroBatch(config.train, limit->windows, world_.size());
+  return "train.micro_batch_size is " + std::to_string(given) + ", and " +
+         std::to_string(limit->windows) + " are used, because step " + std::to_string(limit->step) +
+         " had no memory for more (" + path + "); a step has " +
+         std::to_string(StepSamples(config.train, world_.size())) +
+         " windows as before, in more forwards";
+}
+
+void Trainer::KeepMicroBatchLimit(MicroBatchLimit limit) {
+  if (limit.run == state_.run || world_.rank() != 0) {
+    return;
+  }
+  limit.run = state_.run;
+  checkpoint::FileSystem file_system;
+  try {
+    WriteMicroBatchLimit(file_system, inputs_.config.checkpoint.dir, world_.rank(), limit);
+  } catch (const checkpoint::CheckpointError& error) {
+    report_->Event("warning: another launch of this run will not know how many windows fit: " +
+                   std::string(error.what()));
+  }
+}
+
+template <class Action>
+auto Trainer::WithinMemory(const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    if (IsOutOfMemory(error)) {
+      EndForMemory(error);
+    }
+    throw;
+  }
+}
+
+void Trainer::EndForMemory(const std::exception& error) {
+  TrainConfig config = inputs_.config;
+  if (config.parallel.backend == "auto" && world_.device.is_cpu()) {
+    config.parallel.backend = "gloo";  // what is estimated is that of CPUs
+  }
+  checkpoint::FileSystem file_system;
+  worker::EndForMemory(file_system,
+                       {.config = config,
+                        .resolved = inputs_.resolved,
+                        .model = inputs_.model,
+                        .step = state_.step + 1,
+                        .rank = world_.rank(),
+                        .ranks = world_.size(),
+                        .run = state_.run,
+                        .launch = launch_,
+                        .is_restarted = is_restarted_},
+                       error);
 }
 
 void Trainer::Run() {
@@ -163,7 +248,7 @@ void Trainer::Run() {
 bool Trainer::StepAndFollow() {
   trace_->BeginStep(state_.step + 1);
   vitals_.BeginStep(state_.step + 1);
-  const StepOutcome outcome = DoSteps();
+  const StepOutcome outcome = WithinMemory([this] { return DoSteps(); });
   trace_->EndStep();
   const bool is_given_up =
       outcome.has_saved && checkpoints_->Finish(/*is_wanted=*/!outcome.must_save);
@@ -224,10 +309,11 @@ bool Trainer::Evaluate() {
   const TrainConfig& config = inputs_.config;
   const Vitals::Within phase(vitals_, contract::WorkerPhase::kEvaluating);
   StopSignal::SetTimeout(kForwardTimeout);
-  const std::optional<double> loss =
-      worker::Evaluate(world_, state_.model, *inputs_.valid,
-                       {config.train.micro_batch_size, config.train.eval_batches,
-                        step_->forwards_per_poll(), [this] { return stop_.IsRequested(); }});
+  const std::optional<double> loss = WithinMemory([&] {
+    return worker::Evaluate(world_, state_.model, *inputs_.valid,
+                            {config.train.micro_batch_size, config.train.eval_batches,
+                             step_->forwards_per_poll(), [this] { return stop_.IsRequested(); }});
+  });
   if (!loss) {
     report_->Event("the evaluation after step " + std::to_string(step) +
                    " was left unfinished because of the stop");

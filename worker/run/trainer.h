@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
+#include <string>
 
+#include "worker/batch/micro_batch_limit.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
+#include "worker/metrics/fault_notice.h"
 #include "worker/metrics/run_report.h"
 #include "worker/metrics/vitals.h"
 #include "worker/run/batches.h"
@@ -49,6 +53,11 @@ class Trainer {
   void MakeState();
   /// Values, and the claim of checkpoint.dir.
   void Resume(const LaunchIdentity& identity, uint64_t generation);
+  /// Takes over what the run has found out about its memory: Note [Out of memory]. Returns what is
+  /// to be told of it; empty: nothing.
+  std::string TakeMicroBatchLimit();
+  /// Writes that it is of this run, where a start without a checkpoint has begun another.
+  void KeepMicroBatchLimit(MicroBatchLimit limit);
 
   /// Does one step and what is due after it. Returns whether some rank was asked to stop.
   bool StepAndFollow();
@@ -59,6 +68,10 @@ class Trainer {
   bool IsEvery(int64_t steps) const { return steps > 0 && state_.step % steps == 0; }
   /// Unless the present step has been evaluated. Returns the same.
   bool Evaluate();
+  /// What `action` returns. Errors: its own; MemoryError for one for want of memory.
+  template <class Action>
+  auto WithinMemory(const Action& action);
+  [[noreturn]] void EndForMemory(const std::exception& error);
   RunContext Context() { return {inputs_.config, world_, channel_, vitals_, *report_, stop_}; }
 
   ControlChannel& channel_;
@@ -76,6 +89,11 @@ class Trainer {
   std::optional<StepTrace> trace_;
   /// A stop has interrupted the evaluation that the checkpoint's step asks for.
   bool must_evaluate_first_ = false;
+  /// The launch's job id; empty: unknown.
+  std::string launch_;
+  /// If this process fails, its launcher starts the ranks again.
+  bool is_restarted_ = false;
+  FaultNotice memory_notice_;
 };
 
 }  // namespace fsdprun::worker

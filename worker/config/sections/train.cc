@@ -55,6 +55,13 @@ std::vector<ConfigKey> TrainKeys() {
        "steps in a row that may be skipped; after one more training ends", IsCount<0>},
       {"train.max_rollbacks", kInteger, "3", "an integer >= 0",
        "how often a start goes back to a checkpoint; at one more training ends", IsCount<0>},
+      {"train.on_out_of_memory", kString, "\"stop\"", "\"stop\" or \"shrink\"",
+       "what follows a forward or backward without memory for it; stop: the run fails; shrink: it "
+       "notes in checkpoint.dir that half of train.micro_batch_size is the most, and its launcher "
+       "starts it again, with the same batches in more forwards",
+       [](const Json& value) {
+         return IsOneOf(value, {"stop", "shrink"});
+       }},
       {"train.deterministic", kBoolean, "false", "true or false",
        "only algorithms that give the same bits each time, and an error where there is none",
        nullptr},

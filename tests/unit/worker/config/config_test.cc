@@ -54,7 +54,7 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
        {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm", "sync_each_micro_batch",
         "activation_checkpointing", "eval_every", "eval_batches", "global_batch_size",
         "on_nonfinite", "on_spike", "spike_window", "spike_deviations", "max_bad_steps",
-        "max_rollbacks", "deterministic"}},
+        "max_rollbacks", "deterministic", "on_out_of_memory"}},
       {"optimizer",
        {"name", "lr", "betas", "eps", "weight_decay", "no_decay", "momentum", "dampening",
         "nesterov", "ns_steps", "adjust_lr_fn", "adamw_lr"}},
@@ -139,6 +139,7 @@ std::vector<KeyCase> KeyCases() {
       {"train.max_bad_steps", {"0", "5"}, bad_count},
       {"train.max_rollbacks", {"0", "5"}, bad_count},
       {"train.deterministic", {"true", "false"}, bad_flag},
+      {"train.on_out_of_memory", {"stop"}, {"skip", "", "true"}},
       // What needs another optimizer or schedule: training_rules_test.cc.
       {"optimizer.name", {"adamw", "sgd", "muon"}, {"AdamW", "lion", ""}},
       {"optimizer.momentum", {"auto"}, {"1", "-0.1", "much", "true", "null"}},
@@ -331,6 +332,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "train.max_bad_steps=22",
           "train.max_rollbacks=23",
           "train.deterministic=true",
+          "train.on_out_of_memory=shrink",
           "optimizer.lr=0.1",
           "optimizer.betas=[0.2, 0.3]",
           "optimizer.eps=0.4",
@@ -402,8 +404,9 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
                      train.eval_batches),
             std::tuple(7.5, true, 8, 9));
   EXPECT_EQ(std::tie(train.on_nonfinite, train.on_spike, train.spike_window, train.spike_deviations,
-                     train.max_bad_steps, train.max_rollbacks, train.deterministic),
-            std::tuple("skip", "rollback", 21, 2.5, 22, 23, true));
+                     train.max_bad_steps, train.max_rollbacks, train.deterministic,
+                     train.on_out_of_memory),
+            std::tuple("skip", "rollback", 21, 2.5, 22, 23, true, "shrink"));
   EXPECT_EQ(std::tie(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps,
                      optimizer.weight_decay),
             std::tuple(0.1, 0.2, 0.3, 0.4, 0.5));

@@ -76,6 +76,10 @@ TEST(TrainingRulesTest, BatchesAndRollbacksNeedWhatTheyStandOn) {
             "configuration: train.on_nonfinite = \"rollback\": expected another one without "
             "checkpoint.dir, from which it would go on");
   EXPECT_EQ(RefusalOf({"train.on_spike=rollback", "checkpoint.dir=somewhere"}), "");
+  EXPECT_EQ(RefusalOf({"train.on_out_of_memory=shrink"}),
+            "configuration: train.on_out_of_memory = \"shrink\": expected stop without "
+            "checkpoint.dir, where the next start finds what has fitted");
+  EXPECT_EQ(RefusalOf({"train.on_out_of_memory=shrink", "checkpoint.dir=somewhere"}), "");
   EXPECT_NE(RefusalOf({"train.spike_window=50"}), "");
 }
 

@@ -1,0 +1,129 @@
+#include "worker/run/out_of_memory.h"
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "proto/worker_contract.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/worker/run/small_run.h"
+#include "worker/batch/micro_batch_limit.h"
+#include "worker/run/failure.h"
+
+namespace fsdprun::worker {
+namespace {
+
+c10::Error TorchError(const std::string& text) {
+  return c10::Error(c10::SourceLocation{__func__, __FILE__, __LINE__}, text);
+}
+
+TEST(OutOfMemoryTest, AllocationsThatFailAreKnown) {
+  EXPECT_TRUE(IsOutOfMemory(std::bad_alloc()));
+  EXPECT_TRUE(IsOutOfMemory(
+      c10::OutOfMemoryError(c10::SourceLocation{__func__, __FILE__, __LINE__}, "CUDA")));
+  EXPECT_TRUE(IsOutOfMemory(TorchError(
+      "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 5 bytes")));
+  EXPECT_TRUE(IsOutOfMemory(TorchError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")));
+  EXPECT_FALSE(IsOutOfMemory(TorchError("CUDA error: device-side assert triggered")));
+  EXPECT_FALSE(IsOutOfMemory(std::runtime_error("out of luck\nCUDA error: out of memory")));
+}
+
+class EndForMemoryTest : public testing::Test {
+ protected:
+  EndForMemoryTest() {
+    resolved_["checkpoint"]["dir"] = dir_.path();
+    resolved_["model"]["config"] = "unused";
+    resolved_["data"]["train"] = {"unused"};
+    resolved_["train"]["micro_batch_size"] = 8;
+    resolved_["train"]["on_out_of_memory"] = "shrink";
+    resolved_["parallel"]["backend"] = "gloo";
+  }
+  /// How it ends, with forwards of so many windows.
+  MemoryError End(int64_t windows, bool is_restarted = true) {
+    TrainConfig config = ParseConfig(resolved_);
+    config.train.micro_batch_size = windows;
+    try {
+      EndForMemory(*file_system_,
+                   {config, resolved_, model_, 12, 0, 1, "run", "launch", is_restarted},
+                   std::bad_alloc());
+    } catch (const MemoryError& error) {
+      return error;
+    }
+  }
+  std::optional<MicroBatchLimit> Written() const {
+    const std::string path = MicroBatchLimitPath(dir_.path());
+    return checkpoint::FileExists(path)
+               ? DecodeMicroBatchLimit(checkpoint::ReadWholeFile(path, kMicroBatchLimitBytesMax))
+               : std::nullopt;
+  }
+
+  const checkpoint::TemporaryDirectory dir_;
+  std::unique_ptr<checkpoint::FileSystem> file_system_ = std::make_unique<checkpoint::FileSystem>();
+  Json resolved_ = DefaultConfig();
+  const ModelConfig model_ = SmallLlama();
+};
+
+TEST_F(EndForMemoryTest, HalfIsWrittenForTheNextStart) {
+  const MemoryError error = End(8);
+  EXPECT_FALSE(error.is_final());
+  const std::string text = error.what();
+  EXPECT_EQ(text.find("step 12: no memory for a forward and backward of 8 windows"), 0u) << text;
+  EXPECT_NE(text.find("micro-batch.json says now that it takes at most 4, and the next start does "
+                      "the same batches so, from the newest checkpoint"),
+            std::string::npos)
+      << text;
+  ASSERT_TRUE(Written());
+  EXPECT_EQ(Written()->windows, 4);
+  EXPECT_TRUE(IsFor(*Written(), "run", "", MicroBatchSettings(resolved_, 1)));
+}
+
+TEST_F(EndForMemoryTest, WithoutALauncherThereIsAdvice) {
+  const std::string text = End(8, /*is_restarted=*/false).what();
+  EXPECT_NE(text.find("start it again, or with a launcher that does"), std::string::npos) << text;
+  EXPECT_NE(text.find("; set "), std::string::npos) << text;
+  EXPECT_EQ(Written()->windows, 4);
+}
+
+TEST_F(EndForMemoryTest, OneWindowCannotBeHalved) {
+  const MemoryError error = End(1);
+  EXPECT_TRUE(error.is_final());
+  const std::string text = error.what();
+  EXPECT_NE(text.find("there is nothing smaller; set "), std::string::npos) << text;
+  EXPECT_EQ(text.find("train.micro_batch_size="), std::string::npos) << text;
+  EXPECT_FALSE(Written());
+}
+
+TEST_F(EndForMemoryTest, UnlessItIsAskedForNothingIsWritten) {
+  resolved_["train"]["on_out_of_memory"] = "stop";
+  const MemoryError error = End(8);
+  EXPECT_FALSE(error.is_final());
+  EXPECT_NE(std::string(error.what()).find("; set "), std::string::npos) << error.what();
+  EXPECT_FALSE(Written());
+}
+
+TEST_F(EndForMemoryTest, AFullDiskIsToldBesides) {
+  class FullDisk : public checkpoint::FileSystem {
+    int Intercept(const checkpoint::Effect& effect) override {
+      return effect.name == "write" ? ENOSPC : 0;
+    }
+  };
+  file_system_ = std::make_unique<FullDisk>();
+  const std::string text = End(8).what();
+  EXPECT_NE(text.find("that it takes at most 4 could not be written: "), std::string::npos) << text;
+  EXPECT_FALSE(Written());
+}
+
+TEST_F(EndForMemoryTest, OnlyTheLastOneEndsTheJobForGood) {
+  const auto exit_code = [](const MemoryError& error) {
+    return DescribeFailure(std::make_exception_ptr(error), /*is_launched=*/true).exit_code;
+  };
+  EXPECT_EQ(exit_code(End(8)), contract::kExitFailure);
+  EXPECT_EQ(exit_code(End(1)), contract::kExitConfig);
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
