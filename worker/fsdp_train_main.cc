@@ -20,6 +20,8 @@
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/open_file_limit.h"
+#include "worker/estimate/run_estimate.h"
+#include "worker/run/check.h"
 #include "worker/run/failure.h"
 #include "worker/run/sampling.h"
 #include "worker/run/trainer.h"
@@ -65,6 +67,20 @@ int Train(const CommandLine& line, const WorkerEnvironment& environment) {
   return contract::kExitOk;
 }
 
+int EstimateCommand(const CommandLine& line, const WorkerEnvironment& environment) {
+  const std::string text = RunEstimate(MergeSources(SourcesOf(line, environment)), line.estimate,
+                                       environment.world_size);
+  return environment.rank == 0 ? Print(text) : contract::kExitOk;
+}
+
+int CheckCommand(const CommandLine& line, const WorkerEnvironment& environment) {
+  const int64_t ranks = line.estimate.ranks > 0 ? line.estimate.ranks : environment.world_size;
+  std::string text;
+  CheckRun(Resolve(line, environment), ranks, environment,
+           [&text](const std::string& part) { text += part; });
+  return environment.rank == 0 ? Print(text) : contract::kExitOk;
+}
+
 int SampleCommand(const CommandLine& line, const WorkerEnvironment& environment) {
   const auto write = [is_first = environment.rank == 0](std::string_view text) {
     if (is_first) {
@@ -91,6 +107,10 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
       return Print(CommentedConfig(MergeSources(SourcesOf(line, environment))));
     case Command::kListPresets:
       return Print(DescribePresets());
+    case Command::kEstimate:
+      return EstimateCommand(line, environment);
+    case Command::kCheck:
+      return CheckCommand(line, environment);
     case Command::kSample:
       return SampleCommand(line, environment);
     case Command::kTokenize:

@@ -147,6 +147,12 @@ void CheckPulse(FileSystem& file_system, const std::string& directory, const Fil
 
 }  // namespace
 
+void AwaitClaimable(const std::string& directory, const ClaimRequest& request, const Warn& warn) {
+  ClaimWatch watch(request.claim, request.timeout, request.takes_over);
+  bool has_said = false;
+  AwaitClaim(directory, request, watch, has_said, warn);
+}
+
 FileDescriptor AcquireClaim(FileSystem& file_system, const std::string& directory,
                             const ClaimRequest& request, const Warn& warn) {
   file_system.MakeDurableDirectory(directory);

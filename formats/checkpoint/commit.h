@@ -77,6 +77,10 @@ struct ClaimRequest {
 FileDescriptor AcquireClaim(FileSystem& file_system, const std::string& directory,
                             const ClaimRequest& request, const Warn& warn);
 
+/// What AcquireClaim waits for, without changing anything: returns when the directory could be
+/// claimed, also where there is none yet. Errors: as AcquireClaim's.
+void AwaitClaimable(const std::string& directory, const ClaimRequest& request, const Warn& warn);
+
 /// For the holder of `claim`, after UnsyncedPublication: syncs the directory, and restores and
 /// removes as AcquireClaim does. Errors: CheckpointError.
 void CleanUp(FileSystem& file_system, const std::string& directory, const Claim& claim,

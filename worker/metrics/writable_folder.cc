@@ -32,4 +32,24 @@ void CheckWritableFolder(const std::string& folder, const std::string& what,
   }
 }
 
+int WhyNotWritable(const std::string& path, Place place) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  std::filesystem::path there = whole;
+  while (!std::filesystem::exists(std::filesystem::status(there, error)) &&
+         there.has_relative_path()) {
+    if (error && error != std::errc::no_such_file_or_directory &&
+        error != std::errc::not_a_directory) {
+      return error.value();
+    }
+    there = there.parent_path();
+  }
+  const bool is_folder = std::filesystem::is_directory(there, error);
+  const bool is_file = there == whole && place == Place::kFile;
+  if (is_file == is_folder) {
+    return is_folder ? EISDIR : ENOTDIR;
+  }
+  return access(there.c_str(), is_folder ? W_OK | X_OK : W_OK) == 0 ? 0 : errno;
+}
+
 }  // namespace fsdprun::worker

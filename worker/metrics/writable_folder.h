@@ -10,4 +10,12 @@ namespace fsdprun::worker {
 void CheckWritableFolder(const std::string& folder, const std::string& what,
                          const std::string& key);
 
+/// What is to be written at a path, or in it.
+enum class Place { kFile, kFolder };
+
+/// Whether something could be written at `path`, as an errno, 0 if so: to the file or in the folder
+/// that is there, or else in the nearest folder above it that is. Changes nothing, so what only the
+/// attempt would tell, such as a full disk, is not found.
+int WhyNotWritable(const std::string& path, Place place);
+
 }  // namespace fsdprun::worker

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -176,6 +177,30 @@ void CheckOutputs(const TrainConfig& config) {
   }
 }
 
+void LookAt(const std::string& path, Place place, const std::string& what, const std::string& key) {
+  const int error = path.empty() ? 0 : WhyNotWritable(path, place);
+  if (error != 0) {
+    throw MetricsError("cannot write " + what + " " + path + ": " + std::strerror(error) +
+                           "; choose another " + key,
+                       error);
+  }
+}
+
+/// The same, as far as that can be told without changing anything: what is not there yet is not
+/// made.
+void LookAtOutputs(const TrainConfig& config) {
+  const TrainConfig::Metrics& metrics = config.metrics;
+  RefuseForGood<MetricsError>([&] {
+    LookAt(metrics.jsonl, Place::kFile, "the metrics file", "metrics.jsonl");
+    if (std::error_code unknown; std::filesystem::exists(metrics.jsonl, unknown)) {
+      MetricsLog::CheckWritable(metrics.jsonl);  // whether it is one
+    }
+    LookAt(metrics.tensorboard, Place::kFolder, "TensorBoard files in", "metrics.tensorboard");
+    LookAt(metrics.trace_dir, Place::kFolder, "timelines in", "metrics.trace_dir");
+    LookAt(config.checkpoint.dir, Place::kFolder, "checkpoints in", "checkpoint.dir");
+  });
+}
+
 }  // namespace
 
 void CheckPositions(const TrainConfig& config, const ModelConfig& model) {
@@ -198,7 +223,7 @@ void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::
   CheckPositions(config, model);
 }
 
-RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment) {
+RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment, Outputs outputs) {
   RunInputs inputs{resolved, ParseConfig(resolved), {}, {}, nullptr, nullptr};
   const TrainConfig& config = inputs.config;
   const std::filesystem::path model_file = ModelConfigPath(config.model.config);
@@ -215,7 +240,11 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment)
         "train.eval_every is not 0");
   }
   if (environment.rank == 0) {
-    CheckOutputs(config);
+    if (outputs == Outputs::kMade) {
+      CheckOutputs(config);
+    } else {
+      LookAtOutputs(config);
+    }
     for (const std::string& warning : inputs.model.warnings) {
       std::fprintf(stderr, "warning: %s: %s\n", config.model.config.c_str(), warning.c_str());
     }

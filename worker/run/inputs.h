@@ -35,9 +35,16 @@ void CheckBytes(const ModelConfig& model, const std::string& source);
 /// Both.
 void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::string& source);
 
+/// What a start does about the places that rank 0 will write to.
+enum class Outputs {
+  kMade,      // folders are made, and written to
+  kLookedAt,  // nothing is changed
+};
+
 /// Reads what `resolved` names, and checks that it fits together and that rank 0 can write where it
 /// will. Errors: ConfigError; as ReadModelConfig's, OpenTokens's and
 /// WholeWeights's.
-RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment);
+RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment,
+                     Outputs outputs = Outputs::kMade);
 
 }  // namespace fsdprun::worker

@@ -25,14 +25,6 @@ constexpr checkpoint::Verify kVerify = checkpoint::Verify::kStructure;
                     "; choose another checkpoint.dir or set checkpoint.resume");
 }
 
-/// By the names alone, so that all ranks say the same.
-bool IsIn(const std::string& path, const std::string& dir) {
-  const auto normal = [](const std::string& name) {
-    return (std::filesystem::path(name) / "").lexically_normal();
-  };
-  return !dir.empty() && normal(path).parent_path().parent_path() == normal(dir).parent_path();
-}
-
 /// ", of which 5 are trained"; nothing if all are.
 std::string TrainedText(const ShardedModel& model) {
   if (model.frozen.empty()) {
@@ -51,6 +43,32 @@ std::string TrainedText(const ShardedModel& model) {
 }
 
 }  // namespace
+
+bool IsCheckpointIn(const std::string& path, const std::string& dir) {
+  const auto normal = [](const std::string& name) {
+    return (std::filesystem::path(name) / "").lexically_normal();
+  };
+  return !dir.empty() && normal(path).parent_path().parent_path() == normal(dir).parent_path();
+}
+
+std::optional<checkpoint::Candidate> FindToResume(const TrainConfig::Checkpoint& config,
+                                                  const checkpoint::Group& group,
+                                                  const checkpoint::Unloadable& unloadable) {
+  const std::string& resume = config.resume;
+  if (resume == "none" || (resume == "auto" && config.dir.empty())) {
+    return std::nullopt;
+  }
+  try {
+    return checkpoint::FindResume(config.dir, resume, group, kVerify, unloadable);
+  } catch (const checkpoint::CheckpointError& error) {
+    if (resume == "auto" || checkpoint::MayPass(error.error_number())) {
+      throw;
+    }
+    // The user named this checkpoint; a restart would fail again.
+    throw ConfigError(std::string("checkpoint.resume: ") + error.what() +
+                      "; give another path, or auto or none");
+  }
+}
 
 Resumer::Resumer(const RunContext& context, checkpoint::Group group, LaunchIdentity identity,
                  const TrainBatches& batches, RunState& state)
@@ -83,7 +101,7 @@ bool Resumer::RollBack() { return LoadNewest().has_value(); }
 std::optional<int64_t> Resumer::Resume() {
   const auto loaded = LoadNewest();
   if (loaded) {
-    return IsIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_ : std::nullopt;
+    return IsCheckpointIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_ : std::nullopt;
   }
   if (loaded_step_) {  // the optimizer and the steps are those of what was loaded before
     throw checkpoint::CheckpointError("cannot resume: the checkpoint of step " +
@@ -105,7 +123,7 @@ std::optional<checkpoint::Candidate> Resumer::FindCandidate(
   const std::string& dir = context_.config.checkpoint.dir;
   const std::string& resume = context_.config.checkpoint.resume;
   if (dir.empty()) {
-    return FindNamed(unloadable);
+    return FindToResume(context_.config.checkpoint, group_, unloadable);
   }
   if (identity_.has_lost_track && resume != "auto") {
     throw ConfigError("checkpoint.resume is " + Excerpt(resume) +
@@ -115,27 +133,7 @@ std::optional<checkpoint::Candidate> Resumer::FindCandidate(
   if (auto own = checkpoint::FindOfJob(dir, identity_.launch, group_, kVerify, unloadable)) {
     return own;
   }
-  return FindNamed(unloadable);
-}
-
-/// What checkpoint.resume says.
-std::optional<checkpoint::Candidate> Resumer::FindNamed(
-    const checkpoint::Unloadable& unloadable) const {
-  const std::string& dir = context_.config.checkpoint.dir;
-  const std::string& resume = context_.config.checkpoint.resume;
-  if (resume == "none" || (resume == "auto" && dir.empty())) {
-    return std::nullopt;
-  }
-  try {
-    return checkpoint::FindResume(dir, resume, group_, kVerify, unloadable);
-  } catch (const checkpoint::CheckpointError& error) {
-    if (resume == "auto" || checkpoint::MayPass(error.error_number())) {
-      throw;
-    }
-    // The user named this checkpoint; a restart would fail again.
-    throw ConfigError(std::string("checkpoint.resume: ") + error.what() +
-                      "; give another path, or auto or none");
-  }
+  return FindToResume(context_.config.checkpoint, group_, unloadable);
 }
 
 void Resumer::StartAnew() {

@@ -17,6 +17,16 @@
 
 namespace fsdprun::worker {
 
+/// What checkpoint.resume says, of a launch that has saved nothing yet. Collective. Errors:
+/// ConfigError for a path that is no checkpoint; checkpoint::CheckpointError.
+std::optional<checkpoint::Candidate> FindToResume(const TrainConfig::Checkpoint& config,
+                                                  const checkpoint::Group& group,
+                                                  const checkpoint::Unloadable& unloadable = {});
+
+/// Whether the checkpoint `path` is one of those in `dir`, by the names alone, so that all ranks say
+/// the same. Pure.
+bool IsCheckpointIn(const std::string& path, const std::string& dir);
+
 /// Brings a run to where it goes on: to a checkpoint, or to its beginning. Thread: one.
 class Resumer {
  public:
@@ -44,7 +54,6 @@ class Resumer {
   std::optional<checkpoint::Candidate> LoadNewest();
   std::optional<checkpoint::Candidate> FindCandidate(
       const checkpoint::Unloadable& unloadable) const;
-  std::optional<checkpoint::Candidate> FindNamed(const checkpoint::Unloadable& unloadable) const;
   void Load(const checkpoint::Candidate& candidate);
   /// Fills what checkpoints do not have of a model with adapters, once. Collective.
   void FillBase();

@@ -21,4 +21,10 @@ namespace fsdprun::worker {
 void LoadWeights(const std::string& path, const std::vector<fsdp::LocalShard>& slices,
                  const WeightNames& names);
 
+/// Proves, of what a file says of its tensors, that LoadWeights would find those of `slices`, and
+/// no others. Reads no tensor: whether a tied head equals the embedding is not looked at. Errors:
+/// as LoadWeights's.
+void CheckWeights(const std::string& path, const std::vector<fsdp::LocalShard>& slices,
+                  const WeightNames& names);
+
 }  // namespace fsdprun::worker

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -36,6 +37,21 @@ TEST(WritableFolderTest, FolderIsMade) {
   EXPECT_EQ(RefusalOfFolder(""), "accepted");
   EXPECT_EQ(RefusalOfFolder(folder + "/a/b"), "accepted");
   EXPECT_TRUE(std::filesystem::is_directory(folder + "/a/b"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(WritableFolderTest, APlaceIsLookedAtAndNotMade) {
+  const std::string folder = testing::TempDir() + "looked_at_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/file") << "text";
+  EXPECT_EQ(WhyNotWritable(folder, Place::kFolder), 0);
+  EXPECT_EQ(WhyNotWritable(folder + "/a/b", Place::kFolder), 0);
+  EXPECT_EQ(WhyNotWritable(folder + "/a/b", Place::kFile), 0);
+  EXPECT_EQ(WhyNotWritable(folder + "/file", Place::kFile), 0);
+  EXPECT_EQ(WhyNotWritable(folder, Place::kFile), EISDIR);
+  EXPECT_EQ(WhyNotWritable(folder + "/file", Place::kFolder), ENOTDIR);
+  EXPECT_EQ(WhyNotWritable(folder + "/file/a", Place::kFile), ENOTDIR);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/a"));
   std::filesystem::remove_all(folder);
 }
 

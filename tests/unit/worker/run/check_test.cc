@@ -1,0 +1,133 @@
+#include "worker/run/check.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint/commit.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "worker/config/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+class CheckTest : public testing::Test {
+ protected:
+  CheckTest() {
+    std::ofstream(directory_ / "config.json") << R"({"model_type": "llama", "vocab_size": 256,
+        "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_position_embeddings": 64})";
+    std::ofstream(directory_ / "text") << std::string(321, 'x');
+    resolved_["model"]["config"] = directory_ / "config.json";
+    resolved_["data"]["train"] = {directory_ / "text"};
+    resolved_["data"]["seq_len"] = 32;
+    resolved_["train"]["steps"] = 5;
+    resolved_["checkpoint"]["dir"] = directory_ / "checkpoints";
+    resolved_["metrics"]["jsonl"] = directory_ / "metrics/metrics.jsonl";
+  }
+  std::string Check(int64_t ranks = 2) {
+    std::string text;
+    CheckRun(resolved_, ranks, WorkerEnvironment{}, [&](const std::string& part) { text += part; });
+    return text;
+  }
+  std::string Refused(int64_t ranks = 2) {
+    return checkpoint::MessageOf<ConfigError>([&] { Check(ranks); });
+  }
+  std::vector<std::string> Files() const {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
+      files.push_back(entry.path().string());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  const checkpoint::TemporaryDirectory directory_;
+  Json resolved_ = DefaultConfig();
+};
+
+TEST_F(CheckTest, SaysWhatWouldHappenAndChangesNothing) {
+  const std::vector<std::string> before = Files();
+  const std::string text = Check();
+  for (const char* part :
+       {"nothing was started or written", "llama of ", "random weights (model.seed 0)",
+        "10 windows of 32 tokens, of 321 bytes of text", "2: 2 divide a model (full_shard), 1 copy",
+        "5 of 2 windows, in 1 forwards of at most 1 on a rank; 1 epochs", "adamw, rate 0.001",
+        "at step 0", "/checkpoints, every 30 minutes, at the end; each has ",
+        "/metrics/metrics.jsonl", "of a rank, by the estimate"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  EXPECT_EQ(Files(), before);
+}
+
+TEST_F(CheckTest, RefusesWhatTheRunWouldRefuse) {
+  resolved_["train"]["global_batch_size"] = 3;
+  EXPECT_NE(Refused().find("train.global_batch_size = 3 on 2 ranks: expected"), std::string::npos);
+  resolved_["train"]["global_batch_size"] = 0;
+  resolved_["parallel"]["dp_replicate"] = 2;
+  EXPECT_NE(Refused(/*ranks=*/3).find("parallel.dp_replicate is 2"), std::string::npos);
+  resolved_["parallel"]["dp_replicate"] = 1;
+  resolved_["optimizer"]["no_decay"] = {"*nothing*"};
+  EXPECT_NE(Refused().find("optimizer.no_decay has \"*nothing*\""), std::string::npos);
+  resolved_["optimizer"]["no_decay"] = Json::array();
+  resolved_["data"]["seq_len"] = 65;
+  EXPECT_NE(Refused().find("data.seq_len = 65"), std::string::npos);
+  resolved_["data"]["seq_len"] = 32;
+  resolved_["data"]["train"] = {directory_ / "absent"};
+  EXPECT_NE(Refused().find("absent"), std::string::npos);
+}
+
+TEST_F(CheckTest, PlacesThatCannotBeWrittenAreRefusedByTheirKey) {
+  resolved_["checkpoint"]["dir"] = directory_ / "text";
+  EXPECT_NE(Refused().find("text: Not a directory; choose another checkpoint.dir"),
+            std::string::npos);
+  resolved_["checkpoint"]["dir"] = "";
+  resolved_["metrics"]["jsonl"] = directory_ / "text";
+  EXPECT_NE(Refused().find("is not a metrics file"), std::string::npos);
+  resolved_["metrics"]["jsonl"] = directory_ / "text/metrics";
+  EXPECT_NE(Refused().find("choose another metrics.jsonl"), std::string::npos);
+}
+
+TEST_F(CheckTest, WeightsAreComparedByTheirHeaders) {
+  const std::string file = directory_ / "model.safetensors";
+  const std::string header =
+      R"({"model.norm.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  std::ofstream out(file, std::ios::binary);
+  const uint64_t length = header.size();
+  out.write(reinterpret_cast<const char*>(&length), sizeof length);
+  out << header << std::string(8, '\0');
+  out.close();
+  resolved_["model"]["weights"] = file;
+  EXPECT_NE(Refused().find("lack tensors of the model: model.embed_tokens.weight"),
+            std::string::npos);
+  resolved_["model"]["weights"] = directory_ / "absent";
+  EXPECT_THROW(Check(), std::exception);
+}
+
+TEST_F(CheckTest, ADirectoryThatIsHeldIsRefused) {
+  const std::string dir = directory_ / "checkpoints";
+  const auto file_system = std::make_shared<checkpoint::FileSystem>();
+  const auto timeout = std::chrono::milliseconds(400);
+  const auto warn = [](const std::string&) {};
+  checkpoint::ClaimPulse pulse(
+      file_system,
+      checkpoint::AcquireClaim(
+          *file_system, dir, {checkpoint::MakeClaim("another", 1, timeout), timeout, false}, warn),
+      std::chrono::milliseconds(10));
+  resolved_["checkpoint"]["claim_timeout_seconds"] = 20.0;
+  EXPECT_NE(checkpoint::MessageOf<checkpoint::ClaimHeldError>([&] { Check(); }).find("is using it"),
+            std::string::npos);
+  resolved_["checkpoint"]["takeover"] = true;
+  EXPECT_NE(Check().find("at step 0"), std::string::npos);
+  EXPECT_EQ(checkpoint::LookAtClaim(dir)->claim.job_id, "another");  // it has not been taken
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
