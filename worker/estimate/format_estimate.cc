@@ -142,7 +142,7 @@ std::string AssumptionsText(const Estimate& estimate) {
                      "pieces of memory");
 }
 
-std::string VerdictText(const Verdict& verdict, int64_t peak) {
+std::string VerdictText(const MemoryVerdict& verdict, int64_t peak) {
   const std::string part =
       PercentText(static_cast<double>(peak) / static_cast<double>(verdict.device_memory));
   std::string text =
@@ -200,7 +200,7 @@ Json TimeJson(const Estimate& estimate) {
   return time;
 }
 
-Json VerdictJson(const std::optional<Verdict>& verdict) {
+Json VerdictJson(const std::optional<MemoryVerdict>& verdict) {
   if (!verdict) {
     return nullptr;
   }
@@ -227,10 +227,11 @@ std::string BytesText(int64_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
-Verdict Judge(const TrainConfig& config, const ModelConfig& model, const EstimateOptions& options,
-              const Estimate& estimate, int64_t device_memory) {
+MemoryVerdict JudgeMemory(const TrainConfig& config, const ModelConfig& model,
+                          const EstimateOptions& options, const Estimate& estimate,
+                          int64_t device_memory) {
   const int64_t usable = UsableBytes(device_memory);
-  Verdict verdict{device_memory, estimate.peak() <= usable, {}};
+  MemoryVerdict verdict{device_memory, estimate.peak() <= usable, {}};
   if (verdict.fits) {
     return verdict;
   }
@@ -243,7 +244,7 @@ Verdict Judge(const TrainConfig& config, const ModelConfig& model, const Estimat
 }
 
 std::string EstimateText(const TrainConfig& config, const ModelConfig& model,
-                         const Estimate& estimate, const std::optional<Verdict>& verdict) {
+                         const Estimate& estimate, const std::optional<MemoryVerdict>& verdict) {
   std::string text = Line("ranks", RanksText(estimate.arrangement));
   text += Line("model", ModelText(model, estimate));
   text += Line("step", StepText(config, estimate));
@@ -261,7 +262,7 @@ std::string EstimateText(const TrainConfig& config, const ModelConfig& model,
 }
 
 Json EstimateJson(const TrainConfig& config, const ModelConfig& model, const Estimate& estimate,
-                  const std::optional<Verdict>& verdict) {
+                  const std::optional<MemoryVerdict>& verdict) {
   return {{"ranks", estimate.arrangement.ranks},
           {"shard_ranks", estimate.arrangement.shard_ranks},
           {"copies", estimate.arrangement.copies},

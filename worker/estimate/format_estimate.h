@@ -17,7 +17,7 @@ namespace fsdprun::worker {
 std::string BytesText(int64_t bytes);
 
 /// Of an estimate, whether it fits; told if the memory of a device is given.
-struct Verdict {
+struct MemoryVerdict {
   int64_t device_memory = 0;
   bool fits = false;
   /// By which it would fit, or all that help if it would not.
@@ -25,15 +25,16 @@ struct Verdict {
 };
 
 /// Pure.
-Verdict Judge(const TrainConfig& config, const ModelConfig& model, const EstimateOptions& options,
-              const Estimate& estimate, int64_t device_memory);
+MemoryVerdict JudgeMemory(const TrainConfig& config, const ModelConfig& model,
+                          const EstimateOptions& options, const Estimate& estimate,
+                          int64_t device_memory);
 
 /// As a table for people, whose last lines are what was assumed.
 std::string EstimateText(const TrainConfig& config, const ModelConfig& model,
-                         const Estimate& estimate, const std::optional<Verdict>& verdict);
+                         const Estimate& estimate, const std::optional<MemoryVerdict>& verdict);
 
 /// The same as numbers: bytes, seconds, operations. What is not known is null.
 Json EstimateJson(const TrainConfig& config, const ModelConfig& model, const Estimate& estimate,
-                  const std::optional<Verdict>& verdict);
+                  const std::optional<MemoryVerdict>& verdict);
 
 }  // namespace fsdprun::worker

@@ -44,9 +44,9 @@ std::string RunEstimate(Json merged, const EstimateRequest& request, int64_t pre
   options.ranks = request.ranks > 0 ? request.ranks : present_ranks;
   options.speed = {PeakFlopsFor(config, request), request.mfu, request.bandwidth};
   const Estimate estimate = EstimateRun(config, model, options);
-  std::optional<Verdict> verdict;
+  std::optional<MemoryVerdict> verdict;
   if (request.device_memory) {
-    verdict = Judge(config, model, options, estimate, *request.device_memory);
+    verdict = JudgeMemory(config, model, options, estimate, *request.device_memory);
   }
   return request.is_json ? EstimateJson(config, model, estimate, verdict).dump(2) + "\n"
                          : EstimateText(config, model, estimate, verdict);

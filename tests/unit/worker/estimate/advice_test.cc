@@ -78,16 +78,16 @@ TEST(AdviceTest, AVerdictKnowsWhatFits) {
   const TrainConfig config = EstimatedConfig({"train.micro_batch_size=8"});
   const ModelConfig model = EstimatedModel();
   const Estimate estimate = EstimateRun(config, model, kFourRanks);
-  EXPECT_TRUE(Judge(config, model, kFourRanks, estimate, 2 * estimate.peak()).fits);
+  EXPECT_TRUE(JudgeMemory(config, model, kFourRanks, estimate, 2 * estimate.peak()).fits);
   // A tenth is not for it.
-  const Verdict tight = Judge(config, model, kFourRanks, estimate, estimate.peak());
+  const MemoryVerdict tight = JudgeMemory(config, model, kFourRanks, estimate, estimate.peak());
   EXPECT_FALSE(tight.fits);
   EXPECT_FALSE(tight.remedies.empty());
   for (const Remedy& remedy : tight.remedies) {
     EXPECT_LE(remedy.peak, UsableBytes(estimate.peak())) << remedy.settings;
   }
   // What helps, though it is not enough.
-  EXPECT_FALSE(Judge(config, model, kFourRanks, estimate, 1000).remedies.empty());
+  EXPECT_FALSE(JudgeMemory(config, model, kFourRanks, estimate, 1000).remedies.empty());
 }
 
 }  // namespace
