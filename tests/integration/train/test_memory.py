@@ -8,20 +8,22 @@ from job_case import BIN
 from train_case import TRAIN, TrainCase
 from unittest_main import main
 
-# Memory of more than LIMIT bytes in one piece is not to be had on rank 1, nor on any with RANKS=all.
+# Memory of more than LIMIT bytes in one piece is not to be had on the rank that RANKS names, or on all; but more than tensors here
+# take is, which libraries have for themselves.
 SMALL_MEMORY = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#define MOST (1 << 20)
 
 int posix_memalign(void **memory, size_t alignment, size_t size) {
     static int (*next)(void **, size_t, size_t);
     if (!next) next = (int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
     const char *rank = getenv("RANK"), *ranks = getenv("RANKS"), *limit = getenv("LIMIT");
     const int is_meant = ranks && (!strcmp(ranks, "all") || (rank && !strcmp(rank, ranks)));
-    if (is_meant && limit && size > strtoul(limit, 0, 10)) return ENOMEM;
+    if (is_meant && limit && size > strtoul(limit, 0, 10) && size <= MOST) return ENOMEM;
     return next(memory, alignment, size);
 }
 """
@@ -34,7 +36,8 @@ class OutOfMemoryTest(TrainCase):
         super().setUp()
         self.shim = self.dir / "small_memory.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", self.shim, "-x", "c", "-", "-ldl"], input=SMALL_MEMORY, text=True, check=True)
-        self.settings = ("data.seq_len=64", "train.micro_batch_size=8", "data.shuffle=false", "train.on_out_of_memory=shrink", *self.saving(every=2))
+        self.settings = ("data.seq_len=64", "train.micro_batch_size=8", "data.shuffle=false", "train.on_out_of_memory=shrink",
+                         "checkpoint.async=false", *self.saving(every=2))
 
     def train_in(self, windows, *settings, ranks="1", launcher=("--max-restarts=3",)):
         """With memory for the logits of so many windows on the ranks that are named."""
