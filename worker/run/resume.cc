@@ -101,7 +101,8 @@ bool Resumer::RollBack() { return LoadNewest().has_value(); }
 std::optional<int64_t> Resumer::Resume() {
   const auto loaded = LoadNewest();
   if (loaded) {
-    return IsCheckpointIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_ : std::nullopt;
+    return IsCheckpointIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_
+                                                                        : std::nullopt;
   }
   if (loaded_step_) {  // the optimizer and the steps are those of what was loaded before
     throw checkpoint::CheckpointError("cannot resume: the checkpoint of step " +
