@@ -23,8 +23,8 @@ std::optional<checkpoint::Candidate> FindToResume(const TrainConfig::Checkpoint&
                                                   const checkpoint::Group& group,
                                                   const checkpoint::Unloadable& unloadable = {});
 
-/// Whether the checkpoint `path` is one of those in `dir`, by the names alone, so that all ranks say
-/// the same. Pure.
+/// Whether the checkpoint `path` is one of those in `dir`, by the names alone, so that all ranks
+/// say the same. Pure.
 bool IsCheckpointIn(const std::string& path, const std::string& dir);
 
 /// Brings a run to where it goes on: to a checkpoint, or to its beginning. Thread: one.
