@@ -118,7 +118,7 @@ std::vector<KeyCase> KeyCases() {
        {"[1]", "{}", R"([{"files": [], "weight": 1}])", R"([{"files": ["a"]}])",
         R"([{"files": ["a"], "weight": 0}])", R"([{"files": ["a"], "weight": "1"}])",
         R"([{"files": ["a"], "weight": 1, "more": 1}])", R"([{"files": "a", "weight": 1}])"}},
-      {"data.tokenizer", {"byte"}, {"gpt2"}},
+      {"data.tokenizer", {"byte", "bytes"}, {"gpt2"}},
       {"data.seq_len", {"1", "4096"}, bad_positive},
       {"data.shuffle", {"true", "false"}, bad_flag},
       {"data.seed", {"3"}, {"-3", "x"}},
