@@ -41,7 +41,12 @@ struct RunChange {
 // weights are of. What only says how they were drawn, or how long a text may be, may change. So may
 // settings of the training, of which the user is told; what one record lacks is not compared.
 
-/// Pure.
+/// Pure. With schedule.kind wsd another train.steps is none: see DescribeInterruptedDecay.
 std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now);
+
+/// Of a run that goes on after `step` steps: with schedule.kind wsd it may have begun to decay its
+/// rate already, and goes on as if it had not, because train.steps or the decay is another now.
+/// Then says so, and where the decay began; else empty. Pure.
+std::string DescribeInterruptedDecay(const RunRecord& before, const RunRecord& now, int64_t step);
 
 }  // namespace fsdprun::worker
