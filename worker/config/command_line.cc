@@ -197,7 +197,7 @@ void Commands::AddSample() {
     Add(app, option, {"N", "an integer from 0 to 1000000"},
         option == "--tokens" ? "default 200" : "the same, of a model of bytes",
         [&request, option](const std::string& text) {
-          request.bytes = ParseNumber<int64_t>(option, text, "an integer from 0 to 1000000", 0,
+          request.tokens = ParseNumber<int64_t>(option, text, "an integer from 0 to 1000000", 0,
                                                kMaxSampleBytes);
         });
   }
