@@ -46,13 +46,19 @@ const std::vector<Dependence>& Dependences() {
   return all;
 }
 
+bool HasMeaning(const Json& config, const Dependence& dependence) {
+  const Json& chosen = ValueOf(config, dependence.chooser);
+  return std::any_of(dependence.values.begin(), dependence.values.end(),
+                     [&](const std::string_view value) { return chosen == value; });
+}
+
 /// What is given is what differs from the default.
 void CheckDependences(const Json& config) {
   const Json defaults = DefaultConfig();
-  for (const auto& [key, chooser, values] : Dependences()) {
+  for (const Dependence& dependence : Dependences()) {
+    const auto& [key, chooser, values] = dependence;
     const std::string chosen = ValueOf(config, chooser);
-    if (ValueOf(config, key) != ValueOf(defaults, key) &&
-        std::find(values.begin(), values.end(), chosen) == values.end()) {
+    if (ValueOf(config, key) != ValueOf(defaults, key) && !HasMeaning(config, dependence)) {
       std::string names;
       for (const std::string_view value : values) {
         names += (names.empty() ? "\"" : " or \"") + std::string(value) + "\"";
@@ -117,6 +123,16 @@ Schedule ParseSchedule(const Json& schedule, int64_t total_steps) {
           shape == "cosine"   ? DecayShape::kCosine
           : shape == "linear" ? DecayShape::kLinear
                               : DecayShape::kOneMinusSqrt};
+}
+
+void TakeWhereWithoutMeaning(const Json& from, Json& config) {
+  for (const Dependence& dependence : Dependences()) {
+    if (!HasMeaning(config, dependence)) {
+      const std::string key(dependence.key);
+      const size_t dot = key.find('.');
+      config[key.substr(0, dot)][key.substr(dot + 1)] = ValueOf(from, key);
+    }
+  }
 }
 
 void CheckTrainingRules(const Json& config) {
