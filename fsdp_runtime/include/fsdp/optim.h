@@ -152,15 +152,12 @@ class FSDP_API AdamW {
   /// @endcond
   class InBackward;
   struct UnitState;
-  struct Place;
   struct Updates;
   /// `inv_scale`: by which gradients are multiplied, on the CPU alone.
   void step(const GradScaling& scaling, double inv_scale);
   void add_unit_group(const std::shared_ptr<ParamGroup>& group, const std::vector<ParamRef>& params,
                       const std::vector<std::optional<size_t>>& group_of);
-  Place place_of(const ParamRef& param) const;
   std::vector<LocalShard> slices_of(at::Tensor UnitState::*tensor) const;
-  bool is_current(const Updates& updates) const;
   void renew_updates();
   /// Of these units; gives parameters that no longer step together counters of their own.
   std::shared_ptr<Updates> make_updates(const std::vector<std::shared_ptr<UnitState>>& units);

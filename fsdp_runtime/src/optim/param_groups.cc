@@ -95,12 +95,8 @@ std::vector<std::optional<size_t>> group_of_params(
 ResolvedParamGroups resolve_param_groups(const std::vector<AdamWParamGroup>& groups,
                                          const AdamWOptions& defaults,
                                          const std::vector<std::string>& fqns) {
-  std::vector<std::vector<std::string>> names;
-  for (const AdamWParamGroup& group : groups) {
-    names.push_back(group.params);
-  }
   ResolvedParamGroups resolved;
-  resolved.group_of = group_of_params("AdamW", names, fqns);
+  resolved.group_of = group_of_params("AdamW", names_of(groups), fqns);
   for (size_t g = 0; g < groups.size(); ++g) {
     resolved.options.push_back(options_of(groups[g], defaults));
     check_options(g, resolved.options.back());
