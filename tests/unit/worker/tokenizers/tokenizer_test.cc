@@ -73,6 +73,21 @@ TEST(ByteTokenizerTest, BytesAreIds) {
   EXPECT_THAT(MessageOf<ConfigError>([&] { bytes->Decode({256}); }), HasSubstr("the id 256"));
 }
 
+TEST(ByteTokenizerTest, ManyTextsOneBehindTheOtherAreNotCopiedEachTime) {
+  const auto bytes = OpenTokenizer("byte");
+  std::vector<uint32_t> ids;
+  const uint32_t* place = nullptr;
+  int moves = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    bytes->Encode("ab\xff", Tokenizer::SpecialTokens::kOmitted, ids);
+    moves += ids.data() != place ? 1 : 0;
+    place = ids.data();
+  }
+  EXPECT_LT(moves, 40);
+  EXPECT_EQ(ids.size(), 30'000U);
+  EXPECT_EQ(ids.back(), 0xffU);
+}
+
 TEST(JsonTokenizerTest, TextThatIsNotUtf8IsRefused) {
   const auto tokenizer = MakeJsonTokenizer(SmallTokenizer().dump(), "t.json");
   EXPECT_THAT(MessageOf<ConfigError>([&] { Encode(*tokenizer, "ab\xff"); }),
@@ -229,11 +244,13 @@ TEST(SentencePieceTest, TablesThatPointOutsideAreRefused) {
   far[7] = 1U << 10 << 8;  // to unit 256 + 7
   std::vector<uint32_t> leaf = empty;
   leaf[7] = 1U << 8;  // has a leaf, at unit 7: itself
+  std::vector<uint32_t> root = empty;
+  root[0] = 1U << 31 | 1U << 10 << 8;  // a value, with which every lookup begins all the same
   const std::string whole = CharsMap(empty, texts);
   for (const std::string& map :
-       {CharsMap(far, texts), CharsMap(leaf, texts), CharsMap(empty, "ab"), CharsMap({}, texts),
-        CharsMap(std::vector<uint32_t>(255, 0), texts), whole.substr(0, 3), whole.substr(0, 1028),
-        "\x03" + whole.substr(1)}) {
+       {CharsMap(far, texts), CharsMap(leaf, texts), CharsMap(root, texts), CharsMap(empty, "ab"),
+        CharsMap({}, texts), CharsMap(std::vector<uint32_t>(255, 0), texts), whole.substr(0, 3),
+        whole.substr(0, 1028), "\x03" + whole.substr(1)}) {
     EXPECT_THAT(
         MessageOf<ConfigError>([&] { MakeSentencePieceTokenizer(SmallModel(map), "m.model"); }),
         HasSubstr("m.model: not a model of SentencePiece: normalizer_spec.precompiled"));
