@@ -70,7 +70,8 @@ void ParseOptimizer(const Json& optimizer, TrainConfig& config) {
                       .nesterov = or_auto("nesterov", is_muon),
                       .ns_steps = optimizer.at("ns_steps"),
                       .adjust_lr_fn = optimizer.at("adjust_lr_fn"),
-                      .adamw_lr = or_auto("adamw_lr", optimizer.at("lr"))};
+                      .adamw_lr = or_auto("adamw_lr", optimizer.at("lr")),
+                      .fused = or_auto("fused", config.model.has_fused_kernels)};
 }
 
 void ParseTraining(const Json& resolved, TrainConfig& config) {

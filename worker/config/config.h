@@ -75,6 +75,8 @@ struct TrainConfig {
     int64_t ns_steps = 0;
     std::string adjust_lr_fn;
     double adamw_lr = 0;
+    // Of adamw, also of what muon leaves to it.
+    bool fused = false;
   } optimizer;
   Schedule schedule;
   struct Parallel {

@@ -34,6 +34,7 @@ const std::vector<Dependence>& Dependences() {
       {"optimizer.momentum", "optimizer.name", {"sgd", "muon"}},
       {"optimizer.dampening", "optimizer.name", {"sgd"}},
       {"optimizer.nesterov", "optimizer.name", {"sgd", "muon"}},
+      {"optimizer.fused", "optimizer.name", {"adamw", "muon"}},
       {"optimizer.ns_steps", "optimizer.name", {"muon"}},
       {"optimizer.adjust_lr_fn", "optimizer.name", {"muon"}},
       {"optimizer.adamw_lr", "optimizer.name", {"muon"}},

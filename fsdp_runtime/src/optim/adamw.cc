@@ -220,7 +220,12 @@ void AdamW::update(Updates& updates, const GradScaling& scaling, double inv_scal
     at::_foreach_add_(updates.counters, 1);
     const double divisor = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
     for (AdamWList& list : updates.lists) {
-      list.apply_in_pieces(options_[list.param_group()], {divisor, inv_scale});
+      const AdamWOptions& options = options_[list.param_group()];
+      if (options.fused) {
+        list.apply_in_one_pass(options, {divisor, inv_scale});
+      } else {
+        list.apply_in_pieces(options, {divisor, inv_scale});
+      }
     }
     return;
   }

@@ -93,19 +93,37 @@ void AdamWList::apply_in_pieces(const AdamWOptions& options, const GradientFacto
   for (const at::Tensor& steps : steps_) {
     scalars.push_back(scalars_of(options, steps, scaling));
   }
+  update_in_portions(
+      [&](size_t first, size_t end) { update_pieces(first, end, options, scalars); });
+}
+
+void AdamWList::apply_in_one_pass(const AdamWOptions& options, const GradientFactor& scaling) {
+  update_in_portions(
+      [&](size_t first, size_t end) { update_ranges(first, end, options, scaling); });
+}
+
+template <class Update>
+void AdamWList::update_in_portions(Update update) {
   if (!is_some_on_disk_) {
-    update_pieces(0, pieces_.size(), options, scalars);
+    update(0, pieces_.size());
     return;
   }
+  const auto release = [this](size_t first, size_t end, void (*how)(const at::Tensor&)) {
+    for_ranges(first, end, [&](size_t part, int64_t begin, int64_t numel) {
+      for (const auto* tensors : {&params_, &gradients_, &exp_avgs_, &exp_avg_sqs_}) {
+        how((*tensors)[part].narrow(0, begin, numel));
+      }
+    });
+  };
   size_t last = 0;  // where the portion before begins
   for (size_t first = 0; first < pieces_.size(); first += kPortionPieces) {
     const size_t end = std::min(first + kPortionPieces, pieces_.size());
-    update_pieces(first, end, options, scalars);
-    for_ranges(first, end, begin_to_release);
-    for_ranges(last, first, release_pages);
+    update(first, end);
+    release(first, end, begin_to_release);
+    release(last, first, release_pages);
     last = first;
   }
-  for_ranges(last, pieces_.size(), release_pages);
+  release(last, pieces_.size(), release_pages);
 }
 
 void AdamWList::update_pieces(size_t first, size_t end, const AdamWOptions& options,
@@ -130,8 +148,40 @@ void AdamWList::for_ranges(size_t first, size_t end, Use use) const {
     for (; first < end && pieces_[first].part == part; ++first) {
       numel = pieces_[first].end - begin;
     }
-    for (const auto* tensors : {&params_, &gradients_, &exp_avgs_, &exp_avg_sqs_}) {
-      use((*tensors)[part].narrow(0, begin, numel));
+    use(part, begin, numel);
+  }
+}
+
+void AdamWList::update_ranges(size_t first, size_t end, const AdamWOptions& options,
+                              const GradientFactor& scaling) {
+  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> exp_avgs;
+  std::vector<at::Tensor> exp_avg_sqs;
+  std::vector<at::Tensor> steps;
+  std::vector<at::Tensor> copies;
+  for_ranges(first, end, [&](size_t part, int64_t begin, int64_t numel) {
+    params.push_back(params_[part].narrow(0, begin, numel));
+    gradients.push_back(gradients_[part].narrow(0, begin, numel));
+    exp_avgs.push_back(exp_avgs_[part].narrow(0, begin, numel));
+    exp_avg_sqs.push_back(exp_avg_sqs_[part].narrow(0, begin, numel));
+    steps.push_back(steps_[part]);
+    copies.push_back(copies_[part].defined() ? copies_[part].narrow(0, begin, numel)
+                                             : at::Tensor());
+  });
+  if (scaling.factor != 1) {
+    at::_foreach_mul_(gradients, scaling.factor);
+  }
+  std::optional<at::Tensor> divisor;
+  if (scaling.divisor != 1) {
+    divisor = at::scalar_tensor(scaling.divisor, at::kFloat);
+  }
+  at::_fused_adamw_(params, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps,
+                    options.lr, options.beta1, options.beta2, options.weight_decay, options.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, divisor, /*found_inf=*/std::nullopt);
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (copies[i].defined()) {
+      copies[i].copy_(params[i]);
     }
   }
 }
