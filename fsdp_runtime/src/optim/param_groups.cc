@@ -10,9 +10,12 @@ namespace fsdp {
 namespace {
 
 AdamWOptions options_of(const AdamWParamGroup& group, const AdamWOptions& defaults) {
-  return {group.lr.value_or(defaults.lr), group.beta1.value_or(defaults.beta1),
-          group.beta2.value_or(defaults.beta2), group.eps.value_or(defaults.eps),
-          group.weight_decay.value_or(defaults.weight_decay), defaults.fused};
+  return {group.lr.value_or(defaults.lr),
+          group.beta1.value_or(defaults.beta1),
+          group.beta2.value_or(defaults.beta2),
+          group.eps.value_or(defaults.eps),
+          group.weight_decay.value_or(defaults.weight_decay),
+          defaults.fused};
 }
 
 void check_option(const char* optimizer, size_t group, const char* name, double value,
