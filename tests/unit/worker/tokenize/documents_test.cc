@@ -2,11 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <atomic>
-#include <chrono>
 #include <fstream>
-#include <future>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,7 +13,6 @@
 #include "tests/unit/worker/tokenizers/small_tokenizer.h"
 #include "worker/tokenize/document_reader.h"
 #include "worker/tokenize/encode_documents.h"
-#include "worker/tokenize/ordered_workers.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -191,57 +186,6 @@ TEST(EncodeDocumentsTest, BadLinesAreSkippedWhereThatIsAsked) {
   // A file is no line.
   EXPECT_THROW(EncodeDocuments(Lines(InputFormat::kText, {"\xff"}), *tokenizer, options),
                ConfigError);
-}
-
-TEST(OrderedWorkersTest, ResultsComeInTheOrderOfTheInputs) {
-  OrderedWorkers<int, int> workers(4, [](int& input) {
-    // The first takes longest.
-    int sum = 0;
-    for (int i = 0; i < (100 - input) * 1000; ++i) {
-      sum = (sum + i) % 7919;
-    }
-    return input * input + (sum < 0 ? 1 : 0);
-  });
-  for (int i = 0; i < 100; ++i) {
-    workers.Submit(i);
-  }
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(workers.Take(), i * i);
-  }
-  EXPECT_EQ(workers.pending(), 0U);
-}
-
-TEST(OrderedWorkersTest, WhoWaitsForAResultCanLookUpMeanwhile) {
-  std::promise<void> may_end;
-  OrderedWorkers<int, int> workers(1, [&](int& input) {
-    may_end.get_future().wait();
-    return input;
-  });
-  workers.Submit(5);
-  EXPECT_FALSE(workers.Await(std::chrono::milliseconds(1)));
-  may_end.set_value();
-  EXPECT_TRUE(workers.Await(std::chrono::minutes(2)));
-  EXPECT_EQ(workers.Take(), 5);
-}
-
-TEST(OrderedWorkersTest, AFailureComesWithItsInputAndTheRestIsDropped) {
-  std::atomic<int> done = 0;
-  {
-    OrderedWorkers<int, int> workers(2, [&](int& input) {
-      ++done;
-      if (input == 1) {
-        throw std::runtime_error("one");
-      }
-      return input;
-    });
-    for (int i = 0; i < 3; ++i) {
-      workers.Submit(i);
-    }
-    EXPECT_EQ(workers.Take(), 0);
-    EXPECT_EQ(MessageOf<std::runtime_error>([&] { workers.Take(); }), "one");
-    EXPECT_EQ(workers.Take(), 2);
-    EXPECT_EQ(done, 3);
-  }
 }
 
 }  // namespace
