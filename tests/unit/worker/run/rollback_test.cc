@@ -106,6 +106,7 @@ TEST_F(RollbackTest, GoesBackToItsOwnWhateverWasToBeResumed) {
   for (const std::string& resume : {Path("old/step-2"), std::string("none")}) {
     run_.state.step = run_.state.tokens = 0;
     run_.state.cursor = {};
+    run_.state.bad_data.clear();
     run_.state.optimizer = MakeOptimizer(run_.state.model.root, run_.config.optimizer);
     Start("own of " + std::to_string(resume.size()), resume);
     TrainAndSave(4);
@@ -192,7 +193,7 @@ TEST_F(RollbackTest, DataThatAreOthersNowHaveNoRangesToLeaveOut) {
   GoBack();
   End();
   run_.config.data.on_change = "warn";
-  run_.state.data.digest = "another";
+  run_.state.data.documents = "separate";
   Start("own", "auto");
   EXPECT_EQ(run_.state.step, 2);
   EXPECT_TRUE(run_.state.bad_data.empty());
