@@ -168,7 +168,7 @@ TEST_F(StoreChannelTest, LargeTextIsSentOnceHoweverLongTheStoreReadsIt) {
   options.size = 2;
   options.silence_max = std::chrono::milliseconds(0);
   StoreChannel channel(std::move(options));
-  const std::string text(size_t{8} << 20, 'x');
+  const std::string text(size_t{4} << 20, 'x');
   EXPECT_EQ(channel.Broadcast(text), text);
   EXPECT_FALSE(channel.IsLost());
 }
