@@ -198,7 +198,7 @@ void Commands::AddSample() {
         option == "--tokens" ? "default 200" : "the same, of a model of bytes",
         [&request, option](const std::string& text) {
           request.tokens = ParseNumber<int64_t>(option, text, "an integer from 0 to 1000000", 0,
-                                               kMaxSampleBytes);
+                                                kMaxSampleBytes);
         });
   }
   Add(app, "--temperature", {"T", "a number from 0 to 100"},
