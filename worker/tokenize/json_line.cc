@@ -229,7 +229,8 @@ JsonLineText ReadJsonLine(std::string_view line, const std::string& key, bool re
   if (is_replaced && !replaces_surrogates) {
     throw ConfigError(place + ": " + key +
                       " has half a surrogate pair, such as \"\\ud83d\", which is no character; "
-                      "have U+FFFD in its place with --replace-invalid-utf8");
+                      "have U+FFFD in its place with --replace-invalid-utf8, or leave such lines "
+                      "out with --skip-bad-lines");
   }
   return {std::move(*text), is_replaced};
 }

@@ -190,6 +190,7 @@ EncodeOptions EncodeOptionsOf(const TokenizeRequest& request, const Tokenizer& t
   options.special = request.adds_special_tokens ? Tokenizer::SpecialTokens::kAdded
                                                 : Tokenizer::SpecialTokens::kOmitted;
   options.replaces_invalid_utf8 = request.replaces_invalid_utf8;
+  options.skips_bad_lines = request.skips_bad_lines;
   return options;
 }
 

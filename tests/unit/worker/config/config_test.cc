@@ -375,11 +375,11 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   // They have one possible value each, or are of another optimizer or schedule
   // (training_rules_test.cc); those of precision are below.
   EXPECT_THAT(others, ElementsAre("data.tokenizer", "optimizer.adamw_lr", "optimizer.adjust_lr_fn",
-                                  "optimizer.dampening", "optimizer.momentum", "optimizer.name",
-                                  "optimizer.nesterov", "optimizer.ns_steps", "parallel.tp",
-                                  "precision.output", "precision.reduce", "schedule.decay_fraction",
-                                  "schedule.decay_shape", "schedule.decay_steps",
-                                  "train.global_batch_size"));
+                                  "optimizer.dampening", "optimizer.fused", "optimizer.momentum",
+                                  "optimizer.name", "optimizer.nesterov", "optimizer.ns_steps",
+                                  "parallel.tp", "precision.output", "precision.reduce",
+                                  "schedule.decay_fraction", "schedule.decay_shape",
+                                  "schedule.decay_steps", "train.global_batch_size"));
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;

@@ -115,6 +115,16 @@ TEST_F(TokenizeTest, ABadInputLeavesNothing) {
   EXPECT_THAT(Refusal(), HasSubstr("No such file"));
 }
 
+TEST_F(TokenizeTest, BadLinesAreSkippedWhereThatIsAsked) {
+  std::ofstream(folder_ / "bad.jsonl") << "{\"text\": \"hell\"}\n{\"text\": 1}\n{";
+  request_.inputs = {folder_ / "bad.jsonl"};
+  request_.skips_bad_lines = true;
+  const TokenizeResult result = Run();
+  EXPECT_EQ(result.documents, 1);
+  EXPECT_EQ(result.skipped_lines, 2);
+  EXPECT_THAT(result.first_skipped, HasSubstr("bad.jsonl:2: text = 1: expected a text"));
+}
+
 TEST_F(TokenizeTest, WhatIsThereIsKeptUnlessForced) {
   std::ofstream(folder_ / "out/a.bin") << "old";
   EXPECT_THAT(MessageOf<fsdp::archive::Error>([&] { Run(); }), HasSubstr("--force"));
