@@ -6,7 +6,9 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 
 #include "tests/unit/worker/run/small_run.h"
@@ -103,15 +105,22 @@ TEST_F(StepTraceTest, MergeThatHangsDoesNotHoldUpTheEnd) {
   Want(folder_, 1, 1);
   std::promise<void> may_go;
   const std::shared_future<void> goes = may_go.get_future().share();
+  const auto begun = std::make_shared<std::promise<void>>();
+  // It throws, so that no file gets a name while the folder is removed.
+  const StepTrace::Merge merge = [goes, begun](const auto&, std::ostream&) {
+    begun->set_value();
+    goes.wait();
+    throw std::runtime_error("the test is over");
+  };
   {
-    StepTrace trace(run_.context(), [goes](const auto&, std::ostream&) { goes.wait(); },
-                    {.merge_max = std::chrono::milliseconds(1)});
+    StepTrace trace(run_.context(), merge, {.merge_max = std::chrono::milliseconds(1)});
     Step(trace, 1);
     testing::internal::CaptureStderr();
     trace.End();
     EXPECT_NE(testing::internal::GetCapturedStderr().find("were not put together in time"),
               std::string::npos);
   }
+  begun->get_future().wait();
   may_go.set_value();
 }
 

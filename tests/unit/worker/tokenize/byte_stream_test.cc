@@ -5,6 +5,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <cstdint>
 #include <fstream>
 #include <string>
 
@@ -83,7 +84,7 @@ TEST(ByteStreamTest, DamageIsFound) {
 TEST(ByteStreamTest, ContentIsWhatWasCompressed) {
   const TemporaryDirectory folder(MemoryDirectory());
   std::string text;
-  for (int i = 0; i < 100'000; ++i) {
+  for (int64_t i = 0; i < 100'000; ++i) {
     text += std::to_string(i * i % 1009) + " ";
   }
   Write(folder / "a.txt", text);

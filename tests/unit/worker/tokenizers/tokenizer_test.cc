@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -229,10 +230,12 @@ TEST(SentencePieceTest, PiecesBecomeIds) {
 
 /// A double array, and the texts that it names.
 std::string CharsMap(const std::vector<uint32_t>& units, const std::string& texts) {
-  std::string map(sizeof(uint32_t) * (1 + units.size()), '\0');
-  const auto bytes = static_cast<uint32_t>(sizeof(uint32_t) * units.size());
-  std::memcpy(map.data(), &bytes, sizeof bytes);
-  std::memcpy(map.data() + sizeof bytes, units.data(), bytes);
+  std::string map;
+  const auto append = [&map](uint32_t number) {
+    map.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  append(static_cast<uint32_t>(sizeof(uint32_t) * units.size()));
+  std::for_each(units.begin(), units.end(), append);
   return map + texts;
 }
 
