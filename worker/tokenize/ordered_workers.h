@@ -63,8 +63,10 @@ class OrderedWorkers {
     submitted_.pop_front();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return job->IsDone(); });
-    if (job->failure != nullptr) {
-      std::rethrow_exception(job->failure);
+    // Out of the job, which the thread that did it may be the last to hold.
+    std::exception_ptr failure = std::move(job->failure);
+    if (failure != nullptr) {
+      std::rethrow_exception(std::move(failure));
     }
     return std::move(*job->output);
   }
@@ -105,7 +107,7 @@ class OrderedWorkers {
     }
     const std::lock_guard lock(mutex_);
     job.output = std::move(output);
-    job.failure = failure;
+    job.failure = std::move(failure);
   }
 
   const std::function<Out(In&)> work_;
