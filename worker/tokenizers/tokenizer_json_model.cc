@@ -82,7 +82,7 @@ IdOf ReadVocabulary(const JsonField& vocab, TokenizerJson& out) {
       out.vocabulary.tokens.emplace_back(*bytes, id);
     }
     // A word is made of bytes, so that no word becomes a token that is spelled otherwise.
-    out.bytes_of.emplace_back(id, bytes ? std::move(*bytes) : token);
+    out.bytes_of.emplace_back(id, std::move(bytes).value_or(token));
   }
   std::sort(out.bytes_of.begin(), out.bytes_of.end());
   const auto twice =
