@@ -45,7 +45,9 @@ class PlainStream : public ByteStream {
   size_t Read(char* out, size_t capacity) override {
     for (;;) {
       CheckOutputsGoOn("read", path_);
-      Await();
+      if (!Await()) {
+        continue;  // a pipe that nobody has opened yet would be at its end
+      }
       const ssize_t count = read(fd_, out, capacity);
       if (count >= 0) {
         bytes_read_ += count;
@@ -60,12 +62,12 @@ class PlainStream : public ByteStream {
   int64_t file_bytes_read() const override { return bytes_read_; }
 
  private:
-  /// Until there is something to read, or to look whether it is still wanted.
-  void Await() const {
+  /// Until there is something to read, or to look whether it is still wanted: false.
+  bool Await() const {
     struct pollfd waiting {
       fd_, POLLIN, 0
     };
-    poll(&waiting, 1, kPatienceMs);
+    return poll(&waiting, 1, kPatienceMs) > 0;
   }
 
   std::string path_;

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "formats/json/strict_json.h"
@@ -79,6 +82,21 @@ TEST(ByteStreamTest, DamageIsFound) {
               HasSubstr("incorrect data check"));
   Write(folder / "b.gz", Gzipped("text") + "rest");
   EXPECT_THAT(MessageOf<ConfigError>([&] { ContentOf(folder / "b.gz"); }), HasSubstr("or damaged"));
+}
+
+TEST(ByteStreamTest, APipeIsAwaitedUntilSomebodyWritesIntoIt) {
+  const TemporaryDirectory folder(MemoryDirectory());
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::future<std::string> content = std::async(std::launch::async, [&] {
+    std::string part(8, '\0');
+    part.resize(OpenByteStream(path)->Read(part.data(), part.size()));
+    return part;
+  });
+  // Longer than a stream waits at a time.
+  EXPECT_EQ(content.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  std::ofstream(path) << "text";
+  EXPECT_EQ(content.get(), "text");
 }
 
 TEST(ByteStreamTest, ContentIsWhatWasCompressed) {
