@@ -98,8 +98,12 @@ void AdamWList::apply_in_pieces(const AdamWOptions& options, const GradientFacto
 }
 
 void AdamWList::apply_in_one_pass(const AdamWOptions& options, const GradientFactor& scaling) {
+  if (!is_some_on_disk_) {
+    update_whole(options, scaling);
+    return;
+  }
   update_in_portions(
-      [&](size_t first, size_t end) { update_ranges(first, end, options, scaling); });
+      [&](size_t first, size_t end) { portion(first, end).update_whole(options, scaling); });
 }
 
 template <class Update>
@@ -152,36 +156,32 @@ void AdamWList::for_ranges(size_t first, size_t end, Use use) const {
   }
 }
 
-void AdamWList::update_ranges(size_t first, size_t end, const AdamWOptions& options,
-                              const GradientFactor& scaling) {
-  std::vector<at::Tensor> params;
-  std::vector<at::Tensor> gradients;
-  std::vector<at::Tensor> exp_avgs;
-  std::vector<at::Tensor> exp_avg_sqs;
-  std::vector<at::Tensor> steps;
-  std::vector<at::Tensor> copies;
+AdamWList AdamWList::portion(size_t first, size_t end) const {
+  AdamWList list(dtype_, param_group_);
   for_ranges(first, end, [&](size_t part, int64_t begin, int64_t numel) {
-    params.push_back(params_[part].narrow(0, begin, numel));
-    gradients.push_back(gradients_[part].narrow(0, begin, numel));
-    exp_avgs.push_back(exp_avgs_[part].narrow(0, begin, numel));
-    exp_avg_sqs.push_back(exp_avg_sqs_[part].narrow(0, begin, numel));
-    steps.push_back(steps_[part]);
-    copies.push_back(copies_[part].defined() ? copies_[part].narrow(0, begin, numel)
-                                             : at::Tensor());
+    const auto cut = [=](const at::Tensor& x) {
+      return x.defined() ? x.narrow(0, begin, numel) : x;
+    };
+    list.add({cut(params_[part]), cut(gradients_[part]), cut(exp_avgs_[part]),
+              cut(exp_avg_sqs_[part]), steps_[part], cut(copies_[part])});
   });
+  return list;
+}
+
+void AdamWList::update_whole(const AdamWOptions& options, const GradientFactor& scaling) {
   if (scaling.factor != 1) {
-    at::_foreach_mul_(gradients, scaling.factor);
+    at::_foreach_mul_(gradients_, scaling.factor);
   }
   std::optional<at::Tensor> divisor;
   if (scaling.divisor != 1) {
     divisor = at::scalar_tensor(scaling.divisor, at::kFloat);
   }
-  at::_fused_adamw_(params, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps,
+  at::_fused_adamw_(params_, gradients_, exp_avgs_, exp_avg_sqs_, /*max_exp_avg_sqs=*/{}, steps_,
                     options.lr, options.beta1, options.beta2, options.weight_decay, options.eps,
                     /*amsgrad=*/false, /*maximize=*/false, divisor, /*found_inf=*/std::nullopt);
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (copies[i].defined()) {
-      copies[i].copy_(params[i]);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (copies_[i].defined()) {
+      copies_[i].copy_(params_[i]);
     }
   }
 }

@@ -92,8 +92,10 @@ class FSDP_API AdamWList {
   /// Calls `use(part, begin, numel)` for what pieces [first, end) are of, part by part.
   template <class Use>
   void for_ranges(size_t first, size_t end, Use use) const;
-  void update_ranges(size_t first, size_t end, const AdamWOptions& options,
-                     const GradientFactor& scaling);
+  /// What pieces [first, end) are of, as a list of its own.
+  AdamWList portion(size_t first, size_t end) const;
+  /// All of it by LibTorch's fused kernel.
+  void update_whole(const AdamWOptions& options, const GradientFactor& scaling);
   void update_piece(const Piece& piece, const AdamWOptions& options, const Scalars& scalars,
                     at::Tensor& scratch);
 
