@@ -1,12 +1,14 @@
 // fsdp-train: the worker. Reads command line and environment once, runs one command, and reports a
 // failure as one line, an error file and an exit code of the contract.
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -53,8 +55,11 @@ Json Resolve(const CommandLine& line, const WorkerEnvironment& environment) {
   return ResolveConfig(SourcesOf(line, environment));
 }
 
+/// A part of a configuration must not pass for all of it.
 int Print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
+  if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+  }
   return contract::kExitOk;
 }
 

@@ -118,9 +118,12 @@ void AwaitClaim(const std::string& directory, const ClaimRequest& request, Claim
 }
 
 FileDescriptor OpenClaim(const std::string& directory) {
-  FileDescriptor file(open(ClaimPath(directory).c_str(), O_WRONLY | O_CLOEXEC));
-  CheckIo(file.get() < 0 ? errno : 0, "open", ClaimPath(directory));
-  return file;
+  int fd = -1;
+  do {
+    fd = open(ClaimPath(directory).c_str(), O_WRONLY | O_CLOEXEC);
+  } while (fd < 0 && errno == EINTR);
+  CheckIo(fd < 0 ? errno : 0, "open", ClaimPath(directory));
+  return FileDescriptor(fd);
 }
 
 /// Not every file system lets the time of a file be set, and some only pretend.

@@ -36,18 +36,6 @@ std::string RunOf(const std::string& checkpoint) {
   }
 }
 
-int64_t NextSequence(StepList& steps, const std::string& directory) {
-  int64_t newest = 0;
-  for (const StepEntry& entry : steps.List(directory)) {
-    newest = std::max(newest, entry.sequence.value_or(0));
-  }
-  if (newest >= kManifestNumberMax) {
-    throw CheckpointError("cannot publish in " + directory + ": a checkpoint there has sequence " +
-                          std::to_string(newest) + " in fsdprun.json, the highest; move it away");
-  }
-  return newest + 1;
-}
-
 /// Renames the complete `temporary` to `target` and replaces an earlier checkpoint of that name,
 /// unless it is of others.
 void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const std::string& target,
@@ -196,14 +184,24 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
   return 0;
 }
 
+int64_t NextSequence(StepList& steps, const std::string& directory) {
+  int64_t newest = 0;
+  for (const StepEntry& entry : steps.List(directory)) {
+    newest = std::max(newest, entry.sequence.value_or(0));
+  }
+  if (newest >= kManifestNumberMax) {
+    throw CheckpointError("cannot publish in " + directory + ": a checkpoint there has sequence " +
+                          std::to_string(newest) + " in fsdprun.json, the highest; move it away");
+  }
+  return newest + 1;
+}
+
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                    const std::string& metadata_bytes, Manifest manifest, StepList& steps,
-                    const Warn& warn) {
+                    const std::string& metadata_bytes, Manifest manifest, const Warn& warn) {
   const std::string temporary = directory + "/" + TemporaryName(manifest.step, claim);
   std::string target = directory + "/" + StepName(manifest.step);
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim, "publish");
-  manifest.sequence = NextSequence(steps, directory);
   manifest.files[kMetadataFile] = {
       static_cast<int64_t>(metadata_bytes.size()), HashBytes(metadata_bytes), {}};
   file_system.WriteFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));

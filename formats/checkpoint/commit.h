@@ -94,12 +94,15 @@ class UnsyncedPublication : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-/// Rank 0, step 2 of the protocol; `manifest.sequence` is set here. Returns the published path.
-/// Errors: CheckpointError; earlier checkpoints are untouched then, and nothing is published unless
-/// the error is UnsyncedPublication. A `latest` that could not be written is only a warning.
+/// Manifest::sequence of the next publication in `directory`, as its checkpoints tell. Errors:
+/// CheckpointError, also if they cannot tell it for now.
+int64_t NextSequence(StepList& steps, const std::string& directory);
+
+/// Rank 0, step 2 of the protocol. Returns the published path. Errors: CheckpointError; earlier
+/// checkpoints are untouched then, and nothing is published unless the error is
+/// UnsyncedPublication. A `latest` that could not be written is only a warning.
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                    const std::string& metadata_bytes, Manifest manifest, StepList& steps,
-                    const Warn& warn);
+                    const std::string& metadata_bytes, Manifest manifest, const Warn& warn);
 
 /// What a Saver keeps.
 struct Retention {

@@ -11,22 +11,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "formats/checkpoint/error.h"
-#include "formats/checkpoint/xxh3_avx2.h"
 
 namespace fsdprun::checkpoint {
 namespace {
 
-constexpr size_t kHashBufferBytes = size_t{4} << 20;
 constexpr auto kLockTimeout = std::chrono::seconds(10);
 constexpr int kLockRetryMs = 10;
 
@@ -58,18 +52,25 @@ std::string ParentOf(const std::string& path) {
 /// 0 if there is nothing. Throws if that cannot be told for now.
 mode_t ModeOf(const std::string& path) {
   struct stat stats {};
-  if (stat(path.c_str(), &stats) == 0) {
-    return stats.st_mode;
-  }
-  CheckIo(MayPass(errno) ? errno : 0, "look at", path);
-  return 0;
+  const int error = ErrnoOf([&] { return stat(path.c_str(), &stats); });
+  CheckIo(MayPass(error) ? error : 0, "look at", path);
+  return error == 0 ? stats.st_mode : 0;
+}
+
+/// Whether there is a name `to` and none `from`.
+bool IsRenamed(const std::string& from, const std::string& to) {
+  struct stat stats {};
+  const auto look = [&](const std::string& path) {
+    return ErrnoOf([&] { return lstat(path.c_str(), &stats); });
+  };
+  return look(from) == ENOENT && look(to) == 0;
 }
 
 /// The parent of `path` and so on, up to the root of their file system.
 std::vector<std::string> AncestorsInFileSystem(const std::string& path) {
   const auto device_of = [](const std::string& directory) {
     struct stat stats {};
-    CheckIo(Errno(stat(directory.c_str(), &stats)), "look at", directory);
+    CheckIo(ErrnoOf([&] { return stat(directory.c_str(), &stats); }), "look at", directory);
     return stats.st_dev;
   };
   std::vector<std::string> ancestors;
@@ -106,12 +107,6 @@ std::string DescribeFullDisk(int error, int64_t needed_bytes, std::optional<int6
     text += (needed_bytes > 0 ? ", " : "; ") + std::to_string(*free_bytes) + " bytes are free";
   }
   return text + "; free space, lower checkpoint.keep, or choose another checkpoint.dir";
-}
-
-std::string Hex(uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
 }
 
 }  // namespace
@@ -203,7 +198,17 @@ int FileSystem::Rename(const std::string& from, const std::string& to) {
   if (const int error = Intercept({"rename", to, from}); error != 0) {
     return error;
   }
-  return ErrnoOf([&] { return rename(from.c_str(), to.c_str()); });
+  bool was_interrupted = false;
+  while (true) {
+    const int error = Errno(rename(from.c_str(), to.c_str()));
+    if (error == ENOENT && was_interrupted && IsRenamed(from, to)) {
+      return 0;  // by the call that was interrupted: some file systems do it all the same
+    }
+    if (error != EINTR) {
+      return error;
+    }
+    was_interrupted = true;
+  }
 }
 
 int FileSystem::Exchange(const std::string& a, const std::string& b) {
@@ -219,7 +224,9 @@ int FileSystem::RemoveTree(const std::string& path) {
     return error;
   }
   std::error_code error;
-  std::filesystem::remove_all(path, error);
+  do {
+    std::filesystem::remove_all(path, error);
+  } while (error.value() == EINTR);
   return error.value();
 }
 
@@ -302,65 +309,16 @@ void CheckRoom(FileSystem& file_system, const std::string& path, int64_t needed_
   }
 }
 
-// O_NONBLOCK: opening a FIFO must not wait for its writer.
-InputFile::InputFile(const std::string& path)
-    : path_(path), file_(OpenDescriptor(path, O_RDONLY | O_NONBLOCK)) {
-  if (file_.get() < 0) {
-    const int error = errno;
-    throw CheckpointError("cannot read " + path + ": " + std::strerror(error), error);
-  }
-  struct stat stats {};
-  const int error = Errno(fstat(file_.get(), &stats));
-  if (error != 0 || !S_ISREG(stats.st_mode)) {
-    throw CheckpointError(
-        "cannot read " + path + ": " + (error != 0 ? std::strerror(error) : "not a regular file"),
-        error);
-  }
-  inode_ = stats.st_ino;
-  size_ = stats.st_size;
-  modified_ns_ = int64_t{stats.st_mtim.tv_sec} * 1'000'000'000 + stats.st_mtim.tv_nsec;
-}
-
-void InputFile::Read(int64_t offset, void* out, int64_t byte_count) const {
-  char* next = static_cast<char*>(out);
-  while (byte_count > 0) {
-    const ssize_t count = pread(file_.get(), next, static_cast<size_t>(byte_count), offset);
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count <= 0) {
-      const int error = count < 0 ? errno : 0;
-      throw CheckpointError("cannot read " + path_ + " at byte " + std::to_string(offset) + ": " +
-                                (error != 0 ? std::strerror(error) : "the file is truncated"),
-                            error);
-    }
-    next += count;
-    offset += count;
-    byte_count -= count;
-  }
-}
-
-std::string ReadWholeFile(const InputFile& file, int64_t byte_count_max) {
-  if (file.size() > byte_count_max) {
-    throw CheckpointError("refused to read " + file.path() + ": " + std::to_string(file.size()) +
-                          " bytes are over the bound of " + std::to_string(byte_count_max));
-  }
-  std::string bytes(static_cast<size_t>(file.size()), '\0');
-  file.Read(0, bytes.data(), file.size());
-  return bytes;
-}
-
-std::string ReadWholeFile(const std::string& path, int64_t byte_count_max) {
-  return ReadWholeFile(InputFile(path), byte_count_max);
-}
-
 std::vector<std::string> ListDirectory(const std::string& path) {
   std::error_code error;
   std::vector<std::string> names;
-  std::filesystem::directory_iterator entry(path, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
+  do {
+    names.clear();
+    std::filesystem::directory_iterator entry(path, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      names.push_back(entry->path().filename().string());
+    }
+  } while (error.value() == EINTR);
   if (error && error.value() != ENOENT) {
     CheckIo(error.value(), "list", path);
   }
@@ -371,44 +329,6 @@ std::vector<std::string> ListDirectory(const std::string& path) {
 bool FileExists(const std::string& path) { return S_ISREG(ModeOf(path)); }
 
 bool DirectoryExists(const std::string& path) { return S_ISDIR(ModeOf(path)); }
-
-std::string HashBytes(std::string_view bytes) {
-  return Hex(XXH3_64bits(bytes.data(), bytes.size()));
-}
-
-std::string HashFile(const InputFile& file, int64_t offset, int64_t byte_count) {
-  std::string buffer(std::min<size_t>(kHashBufferBytes, static_cast<size_t>(byte_count)), '\0');
-  StreamHash hash;
-  while (byte_count > 0) {
-    const int64_t count = std::min<int64_t>(byte_count, static_cast<int64_t>(buffer.size()));
-    file.Read(offset, buffer.data(), count);
-    hash.Add(buffer.data(), static_cast<size_t>(count));
-    offset += count;
-    byte_count -= count;
-  }
-  return hash.Digest();
-}
-
-StreamHash::StreamHash() : state_(XXH3_createState()) {
-  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_));
-}
-
-StreamHash::~StreamHash() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
-
-void StreamHash::Add(const void* data, size_t byte_count) {
-#ifdef __x86_64__
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
-  if (has_avx2) {
-    UpdateXxh3WithAvx2(state_, data, byte_count);
-    return;
-  }
-#endif
-  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), data, byte_count);
-}
-
-std::string StreamHash::Digest() const {
-  return Hex(XXH3_64bits_digest(static_cast<XXH3_state_t*>(state_)));
-}
 
 DirectoryLock::DirectoryLock(FileSystem& file_system, const std::string& directory) {
   const std::string path = directory + "/.lock";

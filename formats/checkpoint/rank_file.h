@@ -20,6 +20,10 @@ struct BlobToWrite {
   std::string object;  // used when `data` is null
 };
 
+/// How much is written until the disk is waited for. A save can be given up between two writes, and
+/// not in a sync, which would take minutes for all that the memory has room for.
+constexpr int64_t kWriteBackBytes = int64_t{64} << 20;
+
 /// "__<rank>_0.distcp"
 std::string RankFileName(int64_t rank);
 
@@ -27,6 +31,7 @@ std::string RankFileName(int64_t rank);
 /// directory, and returns sizes and checksums. Writes no file for no blobs. Errors: CheckpointError
 /// naming the path, for a full disk also the bytes needed and free.
 ManifestFile WriteRankFile(FileSystem& file_system, const std::string& directory, int64_t rank,
-                           const std::vector<BlobToWrite>& blobs);
+                           const std::vector<BlobToWrite>& blobs,
+                           int64_t window_bytes = kWriteBackBytes);
 
 }  // namespace fsdprun::checkpoint

@@ -12,15 +12,17 @@
 namespace fsdprun::checkpoint {
 namespace {
 
-/// What `exists` says of a path whose name was listed; what is damaged is there.
-bool IsThere(bool (*exists)(const std::string&), const std::string& path) {
+enum class Sight { kAbsent, kThere, kDamaged };
+
+/// What `exists` says of a path, unless that is damaged. Errors: CheckpointError.
+Sight LookAt(const std::string& path, bool (*exists)(const std::string&)) {
   try {
-    return exists(path);
+    return exists(path) ? Sight::kThere : Sight::kAbsent;
   } catch (const CheckpointError& error) {
     if (!IsDamage(error.error_number())) {
       throw;
     }
-    return true;
+    return Sight::kDamaged;
   }
 }
 
@@ -38,13 +40,17 @@ std::vector<StepEntry> FindSteps(const std::string& directory) {
     const std::string path = directory + "/" + name;
     std::optional<int64_t> step = ParseStepName(name);
     if (const auto replaced = LeftoverStep(name, "old-");
-        replaced && !IsThere(DirectoryExists, directory + "/" + StepName(*replaced))) {
+        replaced &&
+        LookAt(directory + "/" + StepName(*replaced), DirectoryExists) == Sight::kAbsent) {
       step = replaced;
     }
-    if (step && IsThere(DirectoryExists, path)) {
-      const bool is_complete = IsThere(FileExists, path + "/" + kMetadataFile);
-      entries.push_back({path, *step, is_complete, 0, {}, {}, false});
+    const Sight folder = step ? LookAt(path, DirectoryExists) : Sight::kAbsent;
+    if (folder == Sight::kAbsent) {
+      continue;
     }
+    const Sight metadata = LookAt(path + "/" + kMetadataFile, FileExists);
+    const bool is_damaged = folder == Sight::kDamaged || metadata == Sight::kDamaged;
+    entries.push_back({path, *step, metadata != Sight::kAbsent, 0, {}, {}, is_damaged});
   }
   return entries;
 }
@@ -70,7 +76,8 @@ void StepList::Describe(const std::string& manifest, const Manifests& known, Man
   entry.job_id = read.job_id;
   entry.run = read.run;
   const auto damaged = damaged_.find(entry.path);
-  entry.is_damaged = damaged != damaged_.end() && damaged->second == read.sequence;
+  entry.is_damaged =
+      entry.is_damaged || (damaged != damaged_.end() && damaged->second == read.sequence);
   listed.emplace(manifest, read);
 }
 

@@ -16,7 +16,7 @@ struct StepEntry {
   std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it cannot be read
   std::string job_id;               // empty: unknown
   std::string run;                  // empty: unknown
-  bool is_damaged = false;          // as StepList::NoteDamaged has told
+  bool is_damaged = false;          // cannot be looked at, or StepList::NoteDamaged has told it
 };
 
 /// Lists checkpoints again and again: a start does it several times and each save twice. Reading
@@ -25,7 +25,7 @@ struct StepEntry {
 class StepList {
  public:
   /// As ListSteps. Errors: CheckpointError also if a fsdprun.json cannot be read for now: what it
-  /// says decides what is resumed, and which publication is the next.
+  /// says decides what is resumed, and what number the next publication has.
   std::vector<StepEntry> List(const std::string& directory) {
     return ListAs(directory, OnFault::kThrow);
   }

@@ -35,17 +35,6 @@ int64_t FreeBytes(std::string path) {
   return static_cast<int64_t>(stats.f_bavail) * static_cast<int64_t>(stats.f_frsize);
 }
 
-bool IsThere(const std::string& path) {
-  struct stat stats {};
-  return lstat(path.c_str(), &stats) == 0;
-}
-
-[[noreturn]] void RefuseExisting(const std::string& path) {
-  throw Error("refused to write " + path +
-                  ": it is there already; choose another name, or replace it with --force",
-              EEXIST);
-}
-
 /// A new file beside `path`; its name is put into `temporary`.
 int OpenBeside(const std::string& path, std::string& temporary) {
   for (int i = 0; i < kNamesTried; ++i) {
@@ -62,6 +51,26 @@ int OpenBeside(const std::string& path, std::string& temporary) {
 }
 
 }  // namespace
+
+bool NameIsTaken(const std::string& path) {
+  struct stat stats {};
+  return lstat(path.c_str(), &stats) == 0;
+}
+
+void RefuseExisting(const std::string& path) {
+  throw Error("refused to write " + path +
+                  ": it is there already; choose another name, or replace it with --force",
+              EEXIST);
+}
+
+std::string ReplacedName(const std::string& path) {
+  const std::string start = path + ".replaced-" + std::to_string(getpid()) + "-";
+  int number = 0;
+  while (NameIsTaken(start + std::to_string(number))) {
+    ++number;
+  }
+  return start + std::to_string(number);
+}
 
 std::string FolderOf(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
@@ -102,12 +111,12 @@ void SyncFolder(const std::string& path) {
   }
 }
 
-void RenameOutput(const std::string& from, const std::string& to, Existing existing) {
+void RenameUnsynced(const std::string& from, const std::string& to, Existing existing) {
   const unsigned flags = existing == Existing::kRefuse ? RENAME_NOREPLACE : 0;
   int error = renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
   if (flags != 0 && (error == EINVAL || error == ENOSYS)) {
     // This file system cannot do both in one step.
-    error = IsThere(to) ? EEXIST : std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+    error = NameIsTaken(to) ? EEXIST : std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
   }
   if (error == EEXIST && existing == Existing::kRefuse) {
     RefuseExisting(to);
@@ -115,6 +124,10 @@ void RenameOutput(const std::string& from, const std::string& to, Existing exist
   if (error != 0) {
     FailOutput("write", to, error, 0);
   }
+}
+
+void RenameOutput(const std::string& from, const std::string& to, Existing existing) {
+  RenameUnsynced(from, to, existing);
   SyncFolder(FolderOf(to));
 }
 
@@ -123,7 +136,7 @@ OutputFile::OutputFile(std::string path, int64_t byte_count, Existing existing)
       byte_count_(byte_count == kUnknownSize ? 0 : byte_count),
       grows_(byte_count == kUnknownSize),
       existing_(existing) {
-  if (existing_ == Existing::kRefuse && IsThere(path_)) {
+  if (existing_ == Existing::kRefuse && NameIsTaken(path_)) {
     RefuseExisting(path_);
   }
   RemoveLeftovers(path_);
@@ -143,6 +156,8 @@ OutputFile::OutputFile(std::string path, int64_t byte_count, Existing existing)
 OutputFile::~OutputFile() {
   if (fd_ >= 0) {
     close(fd_);
+  }
+  if (!temporary_.empty()) {
     unlink(temporary_.c_str());
   }
 }
@@ -176,14 +191,23 @@ void OutputFile::Write(int64_t offset, std::string_view bytes) {
   Write(offset, bytes.data(), static_cast<int64_t>(bytes.size()));
 }
 
-void OutputFile::Publish() {
+void OutputFile::Finish() {
+  if (fd_ < 0) {
+    return;
+  }
   begun_.CheckGoesOn(path_);
   if (ftruncate(fd_, byte_count_) != 0 || fsync(fd_) != 0) {
     FailOutput("write", path_, errno, grows_ ? 0 : byte_count_);
   }
-  RenameOutput(temporary_, path_, existing_);
   close(fd_);
   fd_ = -1;
+}
+
+void OutputFile::Publish() {
+  Finish();
+  begun_.CheckGoesOn(path_);
+  RenameOutput(temporary_, path_, existing_);
+  temporary_.clear();
 }
 
 void WriteOutput(const std::string& path, std::string_view bytes, Existing existing) {

@@ -59,17 +59,6 @@ std::string RealPath(std::string path) {
   return path;
 }
 
-/// A name that nothing removes by itself.
-std::string ReplacedName(const std::string& path) {
-  const std::string start = path + ".replaced-" + std::to_string(getpid()) + "-";
-  struct stat stats {};
-  int number = 0;
-  while (lstat((start + std::to_string(number)).c_str(), &stats) == 0) {
-    ++number;
-  }
-  return start + std::to_string(number);
-}
-
 int Rename(const std::string& from, const std::string& to) {
   return std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
 }

@@ -23,10 +23,12 @@ BegunOutput::BegunOutput() { ++begun_outputs; }
 
 BegunOutput::~BegunOutput() { --begun_outputs; }
 
-void BegunOutput::CheckGoesOn(const std::string& path) const {
+bool OutputsAreStopped() { return is_stopped; }
+
+void CheckOutputsGoOn(const std::string& action, const std::string& path) {
   if (is_stopped) {
     throw fsdp::archive::Error(
-        "cannot write " + path + ": interrupted; what was written is removed", EINTR);
+        "cannot " + action + " " + path + ": interrupted; what was written is removed", EINTR);
   }
 }
 

@@ -9,6 +9,13 @@ namespace fsdprun {
 /// signals.
 bool StopOutputs();
 
+/// Whether that has been called.
+bool OutputsAreStopped();
+
+/// Throws fsdp::archive::Error "cannot `action` `path`: interrupted; ..." after StopOutputs().
+/// Thread: any.
+void CheckOutputsGoOn(const std::string& action, const std::string& path);
+
 /// An output that is begun. Thread: any.
 class BegunOutput {
  public:
@@ -18,7 +25,7 @@ class BegunOutput {
   BegunOutput& operator=(const BegunOutput&) = delete;
 
   /// Errors: fsdp::archive::Error naming `path` after StopOutputs().
-  void CheckGoesOn(const std::string& path) const;
+  void CheckGoesOn(const std::string& path) const { CheckOutputsGoOn("write", path); }
 };
 
 }  // namespace fsdprun

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
+constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 
 /// What may pass is not the file's defect: another try may succeed.
 [[noreturn]] void ThrowSystemError(const std::string& attempt, int error) {
@@ -53,6 +54,48 @@ int OpenRegular(const std::string& path, int64_t& size) {
   }
   size = status.st_size;
   return fd;
+}
+
+void ReadRange(int fd, const std::string& path, int64_t begin, int64_t count, void* out) {
+  auto* to = static_cast<char*>(out);
+  while (count > 0) {
+    const ssize_t got = pread(fd, to, static_cast<size_t>(count), begin);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      const int error = got < 0 ? errno : 0;
+      const std::string attempt = path + ": cannot read " + std::to_string(count) +
+                                  " bytes at offset " + std::to_string(begin);
+      if (error != 0) {
+        ThrowSystemError(attempt, error);
+      }
+      throw ConfigError(attempt + ": the file has become shorter");
+    }
+    to += got;
+    begin += got;
+    count -= got;
+  }
+}
+
+/// The whole file.
+std::string ReadIndex(const std::string& path) {
+  int64_t byte_count = 0;
+  const int fd = OpenRegular(path, byte_count);
+  std::string text;
+  try {
+    if (byte_count > kMaxIndexBytes) {
+      throw ConfigError("cannot read weights " + path + ": larger than " +
+                        std::to_string(kMaxIndexBytes) + " bytes");
+    }
+    text.resize(static_cast<size_t>(byte_count));
+    ReadRange(fd, path, 0, byte_count, text.data());
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+  close(fd);
+  return text;
 }
 
 int64_t DecodeLength(const unsigned char* bytes, int64_t file_bytes, const std::string& path) {
@@ -96,25 +139,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
 SafetensorsFile::~SafetensorsFile() { close(fd_); }
 
 void SafetensorsFile::Read(int64_t begin, int64_t count, void* out) const {
-  auto* to = static_cast<char*>(out);
-  while (count > 0) {
-    const ssize_t got = pread(fd_, to, static_cast<size_t>(count), begin);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
-      const int error = got < 0 ? errno : 0;
-      const std::string attempt = path_ + ": cannot read " + std::to_string(count) +
-                                  " bytes at offset " + std::to_string(begin);
-      if (error != 0) {
-        ThrowSystemError(attempt, error);
-      }
-      throw ConfigError(attempt + ": the file has become shorter");
-    }
-    to += got;
-    begin += got;
-    count -= got;
-  }
+  ReadRange(fd_, path_, begin, count, out);
 }
 
 SafetensorsModel::SafetensorsModel(const std::filesystem::path& directory) {
@@ -128,7 +153,7 @@ SafetensorsModel::SafetensorsModel(const std::filesystem::path& directory) {
     throw ConfigError("cannot read weights " + directory.string() +
                       ": neither model.safetensors nor model.safetensors.index.json is there");
   }
-  const Json document = ReadStrictJsonFile(index);
+  const Json document = ParseStrictJson(ReadIndex(index.string()), index.string());
   if (!document.is_object() || !document.contains("weight_map") ||
       !document.at("weight_map").is_object()) {
     throw ConfigError(index.string() + ": expected an object \"weight_map\" of tensor names");

@@ -1,11 +1,12 @@
 #include "formats/tensors/safetensors_tensors.h"
 
+#include "formats/checkpoint/file_system.h"
 #include "formats/tensors/dtype_names.h"
 
 namespace fsdprun {
 
 SafetensorsTensors::SafetensorsTensors(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) {
+  if (checkpoint::DirectoryExists(path.string())) {
     model_ = std::make_unique<SafetensorsModel>(path);
     for (const auto& [name, located] : model_->tensors()) {
       Add(name, *located.file, *located.entry);

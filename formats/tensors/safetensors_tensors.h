@@ -14,7 +14,7 @@
 namespace fsdprun {
 
 /// The tensors of one safetensors file, or of a Hugging Face model folder (one file, or an index
-/// and several). Errors: ConfigError.
+/// and several). Errors: ConfigError; fsdp::archive::Error with the errno for what may pass.
 class SafetensorsTensors : public TensorSource {
  public:
   explicit SafetensorsTensors(const std::filesystem::path& path);

@@ -176,7 +176,7 @@ MegatronIndex ReadMegatronIndex(const fsdp::archive::ByteSource& file, const std
                                 bool wants_documents) {
   const Layout layout = ReadLayout(file, source);
   const int64_t token_bytes = TokenBytes(layout.dtype);
-  MegatronIndex index{layout.dtype, 0, layout.sequences, {}};
+  MegatronIndex index{layout.dtype, 0, {}};
   NumberArray<int32_t> lengths(file, kIndexHeaderBytes, layout.sequences);
   NumberArray<int64_t> pointers(file, layout.pointers(), layout.sequences);
   Documents documents(file, layout, source, wants_documents ? &index.document_ends : nullptr);

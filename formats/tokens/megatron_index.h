@@ -16,7 +16,6 @@ namespace fsdprun {
 struct MegatronIndex {
   TokenDtype dtype = TokenDtype::kUint16;
   int64_t tokens = 0;
-  int64_t sequences = 0;
   /// Where documents end, in tokens; ascending, the last one is `tokens`, documents without tokens
   /// are left out. Empty unless it was asked for.
   std::vector<int64_t> document_ends;

@@ -46,4 +46,10 @@ void TokenBinWriter::Flush() {
   buffer_.clear();
 }
 
+void TokenBinWriter::Finish() {
+  Flush();
+  std::vector<uint8_t>().swap(buffer_);
+  file_.Finish();
+}
+
 }  // namespace fsdprun

@@ -20,6 +20,9 @@ class TokenBinWriter {
   void Append(const uint32_t* ids, size_t count);
   /// Writes what is still in memory.
   void Flush();
+  /// Writes what is still in memory, and finishes the file: it uses neither memory nor a descriptor
+  /// from then on.
+  void Finish();
   int64_t tokens() const { return tokens_; }
   OutputFile& file() { return file_; }
 

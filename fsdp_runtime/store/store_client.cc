@@ -179,6 +179,20 @@ void StoreClient::set(const std::string& key, std::string_view value) {
   });
 }
 
+void StoreClient::set_acknowledged(const std::string& key, std::string_view value) {
+  call("setting", key, deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kSet);
+    connection.put_string(wire_key(key));
+    connection.put_string(value);
+    // Is answered after the other was done, which is not answered itself, and so has the time of a
+    // large value.
+    put(connection, Op::kCheck);
+    put_keys(connection, {key});
+    connection.flush();
+    return connection.take_byte();
+  });
+}
+
 std::string StoreClient::get(const std::string& key, TimePoint deadline) {
   return call("getting", key, deadline, [&](StoreConnection& connection) {
     await_keys(connection, {key});

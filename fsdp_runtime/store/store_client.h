@@ -37,6 +37,8 @@ class StoreClient {
   StoreClient& operator=(const StoreClient&) = delete;
 
   void set(const std::string& key, std::string_view value);
+  /// The same; returns when the server has the value.
+  void set_acknowledged(const std::string& key, std::string_view value);
   /// Waits until the key exists.
   std::string get(const std::string& key, TimePoint deadline);
   void wait(const std::vector<std::string>& keys, TimePoint deadline);

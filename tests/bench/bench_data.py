@@ -2,7 +2,9 @@
 """What steps wait for their data, by the format of the files: the share of the steps' time, on 2 ranks. Exit code 1 if one is
 above its limit (limits.py).
 
-The model is small, so that a step takes milliseconds and reading shows; the data are 20 million tokens, which the page cache has.
+The model is as small as one can be, so that a step takes a few milliseconds and reading shows: a reader that needs 1 % of that for a
+window fails. A run whose steps take longer, as on a busy machine, says so and fails: it has measured nothing. The data are 20 million
+tokens, which the page cache has.
 """
 
 import argparse
@@ -19,11 +21,13 @@ import limits
 import measure
 
 RANKS = 2
-STEPS = 40
-WARM_UP_STEPS = 3
-VOCABULARY = 8192
-MODEL = {"model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 128, "rms_norm_eps": 1e-5}
+STEPS = 300
+WARM_UP_STEPS = 20
+MOST_STEP_MS = 50
+SEQUENCE = 32
+VOCABULARY = 256
+MODEL = {"model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": SEQUENCE, "rms_norm_eps": 1e-5}
 # What each is read with, besides its files.
 CASES = {
     "text": {"data.train": ["t.txt"]},
@@ -60,12 +64,13 @@ def share_of_waiting(folder: Path, settings: dict) -> tuple[float, float]:
     """Milliseconds of a step, and the share of them that it has waited."""
     metrics = folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
-    settings = {"model.config": "config.json", "data.seq_len": 128, "train.micro_batch_size": 4, "train.steps": STEPS,
+    settings = {"model.config": "config.json", "data.seq_len": SEQUENCE, "train.micro_batch_size": 1, "train.steps": STEPS,
                 "parallel.backend": "shm", "metrics.jsonl": "metrics.jsonl", **settings}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     subprocess.run([measure.FSDPRUN, "--standalone", f"--nproc-per-node={RANKS}", "--no-python",
                     str(measure.BIN / "fsdp-train"), *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    steps = [json.loads(line) for line in metrics.read_text().splitlines()][WARM_UP_STEPS:]
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [record for record in records if "data_wait_seconds" in record][WARM_UP_STEPS:]
     seconds = sum(step["step_seconds"] for step in steps)
     return 1000 * seconds / len(steps), sum(step["data_wait_seconds"] for step in steps) / seconds
 
@@ -79,8 +84,9 @@ def main() -> int:
         write_files(folder)
         for what, settings in CASES.items():
             step_ms, share = share_of_waiting(folder, settings)
-            failed |= share > limits.DATA_WAIT.fails_above
-            rows.append([what, f"{step_ms:.1f}", f"{100 * share:.3f}", f"{100 * limits.DATA_WAIT.aim:g}",
+            failed |= share > limits.DATA_WAIT.fails_above or step_ms > MOST_STEP_MS
+            note = " (too busy to tell)" if step_ms > MOST_STEP_MS else ""
+            rows.append([what, f"{step_ms:.1f}{note}", f"{100 * share:.3f}", f"{100 * limits.DATA_WAIT.aim:g}",
                          f"{100 * limits.DATA_WAIT.fails_above:g}"])
     print(measure.table(["data", "ms of a step", "% of it waiting for data", "aim", "fails above"], rows))
     return 1 if failed else 0

@@ -40,6 +40,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdp-train (estimate|check) .*", Named("docs/TRAINING.md runs them with a configuration")),
     (r"(build/bin/)?(fsdprun|fsdp-train|fsdp-agent)( sample)? --help", Run(expect=(r"[Uu]sage",))),
     (r"(build/bin/)?fsdp-train config .*", Run(expect=(r"seq_len",))),
+    (r"fsdp-train tokenize .*", Named("train_tokenize runs it with each tokenizer and format")),
     (r"fsdp(run|-train|-agent)( [a-z]+)?", Named("a name in a sentence")),
     (r"fsdpctl( [a-z]+)*", Named("a name in a sentence")),
     (r"fsdpctl (ps|status|events|restart|stop|logs|stacks|checkpoint) .*", Named("launcher_fsdpctl and launcher_fsdpctl_nodes ask real jobs")),

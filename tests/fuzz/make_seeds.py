@@ -7,6 +7,7 @@
 The seeds are in the repository, so this is only for adding to them. Inputs of fixed bugs (found_*) are left alone.
 """
 
+import gzip
 import io
 import json
 import pickle
@@ -328,8 +329,49 @@ def token_files() -> None:
     write("token_files", "datatrove", b"d" + struct.pack("<4Q", 3, 3, 10, 12))
 
 
+def tokenize_inputs() -> None:
+    def zstd(*blocks: tuple[int, int, bytes]) -> bytes:
+        """A frame with a window of 8 KiB, of blocks: their kind (0: as they are, 1: one byte, often), size and content."""
+        frame = b"\x28\xb5\x2f\xfd\x00\x18"
+        for number, (kind, size, content) in enumerate(blocks):
+            is_last = number == len(blocks) - 1
+            frame += (size << 3 | kind << 1 | is_last).to_bytes(3, "little") + content
+        return frame
+
+    some = b"one line\nand another\r\n\n" * 5
+    write("tokenize_input", "gzip", b"g" + gzip.compress(some, mtime=0) + gzip.compress(b"second", mtime=0))
+    write("tokenize_input", "gzip_cut", b"g" + gzip.compress(some, mtime=0)[:-3])
+    skipped = b"\x50\x2a\x4d\x18" + struct.pack("<I", 3) + b"abc"
+    write("tokenize_input", "zstd", b"z" + zstd((0, 5, b"hello"), (1, 20, b"x")) + skipped + zstd((0, 0, b"")))
+    write("tokenize_input", "lines", b"l" + some + "ends without: ä€😀".encode())
+    write("tokenize_input", "utf8", b"u" + "a ä€😀 longer than eight".encode() + b"\xff\xe2\x82\xf0\x9f\xc0\x80\xed\xa0\x80")
+    lines = {"strict": '{"id": 1, "more": {"text": [null, true, -1.5e3]}, "text": "a\\u00e4\\ud83d\\ude00\\n", "last": []}',
+             "python": '{"n": NaN, "i": [-Infinity, 1e400], "h": "\\udc00", "text": "b"}', "half": '{"text": "\\ud83dz\\\\"}',
+             "null": '{"text": null}', "twice": '{"text": "a", "text": "b"}', "list": '["text"]'}
+    for name, line in lines.items():
+        write("tokenize_input", f"json_{name}", "j" + line)
+
+
+def sentencepieces() -> None:
+    def field(number: int, content: bytes) -> bytes:
+        size, rest = b"", len(content)
+        while rest >= 128:
+            size, rest = size + bytes([rest & 127 | 128]), rest >> 7
+        return bytes([number << 3 | 2]) + size + bytes([rest]) + content
+
+    # Every lookup begins at unit 0; from there "a" leads to unit 97, whose leaf is unit 3 and names the second text.
+    units = [0] * 256
+    units[97] = 97 | 1 << 8 | (97 ^ 3) << 10
+    units[3] = 1 << 31 | 2
+    chars_map = struct.pack("<I256I", 1024, *units) + b"x\0y\0"
+    pieces = b"".join(field(1, field(1, piece) + b"\x15" + struct.pack("<f", -score) + b"\x18\x01")
+                      for score, piece in enumerate((b"<unk>", b"a", b"ab")))
+    write("sentencepiece", "model", b"m" + pieces + field(2, b"\x18\x02") + field(3, field(1, b"identity") + field(2, chars_map)))
+    write("sentencepiece", "map", b"c" + chars_map)
+
+
 if __name__ == "__main__":
     for make in (pickles, metadata, archives, state_dicts, safetensors, checkpoint_texts, accelerate_configs,
                  documents, tokenizers, store, keeper, messages, command_lines, monitoring,
-                 token_files):
+                 token_files, tokenize_inputs, sentencepieces):
         make()

@@ -70,7 +70,7 @@ void FuzzMegatron(std::string_view bytes) {
     return;
   }
   CheckDocuments(index.document_ends, index.tokens);
-  const auto count = static_cast<size_t>(index.sequences);
+  const auto count = static_cast<size_t>(NumberAt<uint64_t>(bytes, 18));
   int64_t tokens = 0;
   for (size_t i = 0; i < count; ++i) {
     FSDPRUN_CHECK(

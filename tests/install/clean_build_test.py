@@ -8,7 +8,6 @@ usage: clean_build_test.py BUILD consumer                          the change th
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -97,10 +96,6 @@ def check_example(build: Build, tmp: Path, source: Path, arguments: list[str]) -
     if third == 0 or not sum(losses[-third:]) < sum(losses[:third]):
         raise Complaint(f"the losses of the last third of the steps are not below those of the first: {outputs}")
     print(outputs[0])
-    # For parity_examples, which compares what it computes with FSDP2.
-    kept = build.folder / "examples/bin"
-    kept.mkdir(parents=True, exist_ok=True)
-    shutil.copy(tmp / "build" / source.name, kept)
 
 
 def check_gpus(build: Build, tmp: Path) -> None:

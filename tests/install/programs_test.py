@@ -6,6 +6,7 @@ usage: programs_test.py BUILD
 
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,18 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 from unittest_main import main  # noqa: E402
 
 PROGRAMS = ("fsdprun", "fsdpctl", "fsdp-agent", "fsdp-keeper", "fsdp-stacks", "fsdp-train")
+
+
+def small_model() -> bytes:
+    """A model of SentencePiece's BPE, in Protobuf's wire format: <unk>, <s>, </s>, and the pieces below from id 3 on."""
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    normal, unknown, control = 1, 2, 3
+    pieces = [("<unk>", unknown), ("<s>", control), ("</s>", control), *((text, normal) for text in ("▁", "a", "b", "▁a", "ab"))]
+    listed = b"".join(field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", -rank) + bytes([3 << 3, kind]))
+                      for rank, (text, kind) in enumerate(pieces))
+    return listed + field(2, bytes([3 << 3, 2])) + field(3, field(1, b"identity") + bytes([3 << 3, 1]))
 
 
 class ProgramsTest(unittest.TestCase):
@@ -86,6 +99,15 @@ class ProgramsTest(unittest.TestCase):
         loaded = subprocess.run(["ldd", self.prefix / "bin/fsdp-train"], check=True, text=True, capture_output=True).stdout
         self.assertIn(f"=> {self.prefix}/bin/../{self.build.lib}/libfsdp.so.", loaded)
         self.assertNotIn("not found", loaded)
+
+    def test_fsdp_train_finds_the_library_of_sentencepiece(self):
+        """It is loaded by name, when a model is opened."""
+        (self.scratch / "small.model").write_bytes(small_model())
+        (self.scratch / "text.txt").write_text("a ab")
+        out = self.run_program("fsdp-train", "tokenize", "--tokenizer", self.scratch / "small.model", "--format", "raw",
+                               "--no-append-document-end", "--output", self.scratch / "ids", self.scratch / "text.txt")
+        self.assertIn("wrote 3 tokens of 1 documents", out)
+        self.assertEqual((self.scratch / "ids.bin").read_bytes(), struct.pack("<3H", 6, 6, 5))
 
     def test_without_a_component_all_is_installed(self):
         everything, runtime = self.scratch / "all", self.scratch / "runtime"

@@ -82,6 +82,9 @@ struct SaverOptions {
   /// All effects on disk go through this; unset: the real one. Tests inject faults here. With
   /// Begin, also from the thread of the save.
   std::shared_ptr<FileSystem> file_system;
+  /// Asked on rank 0, in the thread of the save, while that waits for the removal of earlier
+  /// checkpoints: whether it must end soon, with ECANCELED. Unset: no.
+  std::function<bool()> must_give_up;
   /// What a save that was begun exchanges over, beside whatever the caller does with
   /// `group.collectives`; not needed for Save.
   std::shared_ptr<Channel> background;

@@ -1,10 +1,12 @@
 #include "worker/checkpoint/directory_sink.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "formats/checkpoint/file_system.h"
 #include "formats/checkpoint/step_list.h"
+#include "worker/checkpoint/patience.h"
 
 namespace fsdprun::checkpoint {
 
@@ -31,6 +33,9 @@ void DirectorySink::Prepare(int64_t step, const std::string& run, int64_t needed
   CheckHeld();  // before the bytes are written
   CleanUpUnsynced();
   CleanUpDiscarded();
+  if (!next_sequence_) {
+    next_sequence_ = ReadPatiently(warn_, [this] { return NextSequence(*steps_, dir_); });
+  }
   CheckReplaceable(dir_ + "/" + StepName(step), RunOf(run));
   const std::string path = TemporaryPath(step);
   CheckIo(RemoveAttempt(*file_system_, dir_, step, claim_), "remove", path);
@@ -47,12 +52,30 @@ std::string DirectorySink::Publish(Manifest manifest, const DcpMetadata& metadat
   manifest.generation = claim_.generation;
   manifest.job_id = claim_.job_id;
   manifest.run = RunOf(manifest.run);
+  const int64_t sequence = ChooseSequence();
+  manifest.sequence = sequence;
   try {
-    return checkpoint::Publish(*file_system_, dir_, claim_, EncodeDcpMetadata(metadata),
-                               std::move(manifest), *steps_, warn_);
+    std::string path = checkpoint::Publish(*file_system_, dir_, claim_, EncodeDcpMetadata(metadata),
+                                           std::move(manifest), warn_);
+    next_sequence_ = sequence + 1;
+    return path;
   } catch (const UnsyncedPublication&) {
+    next_sequence_ = sequence + 1;
     is_unsynced_ = true;
     throw;
+  }
+}
+
+/// Since the claim nobody else publishes: what cannot be looked at for now has no higher number,
+/// and is no reason to throw away the files that all ranks have written.
+int64_t DirectorySink::ChooseSequence() {
+  try {
+    return std::max(next_sequence_.value_or(0), NextSequence(*steps_, dir_));
+  } catch (const CheckpointError& error) {
+    if (!next_sequence_ || !MayPass(error.error_number())) {
+      throw;
+    }
+    return *next_sequence_;
   }
 }
 

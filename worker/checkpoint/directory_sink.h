@@ -58,6 +58,7 @@ class DirectorySink {
   std::string RunOf(const std::string& given) const {
     return given.empty() ? claim_.job_id : given;
   }
+  int64_t ChooseSequence();
   void CleanUpUnsynced();
   void CleanUpDiscarded();
 
@@ -72,6 +73,8 @@ class DirectorySink {
   Claim claim_;
   // Of rank 0.
   std::optional<ClaimPulse> pulse_;
+  /// Of the next publication, since the first Prepare().
+  std::optional<int64_t> next_sequence_;
   /// After an UnsyncedPublication, until CleanUp().
   bool is_unsynced_ = false;
   /// Since the last Prepare().

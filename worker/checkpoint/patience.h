@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "formats/checkpoint/file_system.h"
@@ -18,10 +19,9 @@ constexpr int kReadAttemptsMax = 3;
 /// Between the attempts; no event tells when a fault has passed.
 void PauseAfterFault(int attempt);
 
-/// What `read` returns, which throws on all ranks alike, or on none; it is called again after what
-/// may pass, which is told. Collective if `read` is.
+/// What `read` returns; it is called again after what may pass, which `warn` is told.
 template <typename Read>
-auto ReadPatiently(const Group& group, const Read& read) {
+auto ReadPatiently(const std::function<void(const std::string&)>& warn, const Read& read) {
   for (int attempt = 1;; ++attempt) {
     try {
       return read();
@@ -29,10 +29,19 @@ auto ReadPatiently(const Group& group, const Read& read) {
       if (attempt == kReadAttemptsMax || !MayPass(error.error_number())) {
         throw;
       }
-      EmitWarning(group, std::string(error.what()) + "; trying again");
+      warn(std::string(error.what()) + "; trying again");
     }
     PauseAfterFault(attempt);
   }
+}
+
+/// The same on all ranks, where `read` throws alike on all, or on none. Collective if `read` is.
+template <typename Read>
+auto ReadPatiently(const Group& group, const Read& read) {
+  const std::function<void(const std::string&)> warn = [&group](const std::string& text) {
+    EmitWarning(group, text);
+  };
+  return ReadPatiently(warn, read);
 }
 
 }  // namespace fsdprun::checkpoint

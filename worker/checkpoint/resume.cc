@@ -1,6 +1,7 @@
+#include "worker/checkpoint/resume.h"
+
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -16,13 +17,6 @@ namespace fsdprun::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-std::string WithoutTrailingSlash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') {
-    path.pop_back();
-  }
-  return path;
-}
 
 /// On rank 0.
 std::vector<StepEntry> ListOf(const Group& group, const std::string& given) {
@@ -253,12 +247,34 @@ std::vector<std::string> OwnCandidates(const std::string& directory, const Launc
   return paths;
 }
 
+/// Those that the run may go back to, newest first; also what does not say its run any more, which
+/// is then told as damaged.
+std::vector<std::string> RunCandidates(const std::string& directory, const OfRun& wanted,
+                                       const Group& group) {
+  std::vector<std::string> paths;
+  for (const StepEntry& entry : ListOf(group, directory)) {
+    const bool is_of_run = entry.run == wanted.run || !entry.sequence;
+    if (is_of_run && entry.is_complete && entry.step <= wanted.step_max &&
+        wanted.steps.contains(entry.step)) {
+      paths.push_back(entry.path);
+    }
+  }
+  return paths;
+}
+
 std::string DescribeFailure(const Search& search) {
   return "none of the " + std::to_string(search.warnings.size()) +
          " checkpoints is valid; the newest: " + search.first_error;
 }
 
 }  // namespace
+
+std::string WithoutTrailingSlash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  return path;
+}
 
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
                                     const Group& group, Verify verify,
@@ -299,6 +315,16 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch,
     throw CheckpointError("cannot resume from this launch's own checkpoints: " +
                               DescribeFailure(search) + "; " + kStartOver,
                           search.error_number);
+  }
+  return std::move(search.found);
+}
+
+std::optional<Candidate> FindOfRun(const std::string& dir, const OfRun& wanted, const Group& group,
+                                   Verify verify, const Unloadable& unloadable) {
+  Search search =
+      FindNewest(group, {verify, unloadable}, [&] { return RunCandidates(dir, wanted, group); });
+  if (!search.found && !search.warnings.empty()) {
+    throw CheckpointError("cannot go back: " + DescribeFailure(search), search.error_number);
   }
   return std::move(search.found);
 }
@@ -361,41 +387,6 @@ int64_t CountPublications(const std::string& dir, const Group& group) {
     return std::to_string(newest);
   };
   return std::stoll(ReadPatiently(group, [&] { return AttemptOnRank0(group, count); }));
-}
-
-void CheckReplaceable(const std::string& dir, const std::string& run,
-                      const std::function<bool(int64_t step)>& is_saved) {
-  std::map<int64_t, std::string> saved;
-  for (const StepEntry& entry : FindSteps(WithoutTrailingSlash(dir))) {
-    if (is_saved(entry.step)) {
-      saved[entry.step] = entry.path;
-    }
-  }
-  for (const auto& [step, path] : saved) {
-    CheckReplaceable(path, run);
-  }
-}
-
-void CheckWritable(const std::string& dir) {
-  FileSystem file_system;
-  const std::string directory = WithoutTrailingSlash(dir);
-  CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
-  const std::string path = directory + "/" + ProbeName();
-  const std::string bytes(4096, '\0');
-  const auto needed = static_cast<int64_t>(bytes.size());
-  int error = 0;
-  {
-    FileDescriptor file;
-    error = file_system.Create(path, file);
-    error = error != 0 ? error : file_system.Write(file, path, bytes.data(), bytes.size());
-    error = error != 0 ? error : file_system.Sync(file, path);
-  }
-  const std::string message =
-      error != 0 ? DescribeIoError("write", path, error, needed) : std::string();
-  file_system.RemoveTree(path);
-  if (!message.empty()) {
-    throw CheckpointError(message, error);
-  }
 }
 
 }  // namespace fsdprun::checkpoint

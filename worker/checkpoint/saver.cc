@@ -15,6 +15,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/directory_sink.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/pending_removal.h"
 #include "worker/checkpoint/plan_agreement.h"
 #include "worker/checkpoint/snapshot.h"
 #include "worker/checkpoint/written_file.h"
@@ -45,10 +46,6 @@ std::string FailureText(int64_t step, const CheckpointError& cause) {
 constexpr char kGranted = 'G';
 constexpr char kRefused = 'R';
 
-bool IsFull(const CheckpointError& error) {
-  return error.error_number() == ENOSPC || error.error_number() == EDQUOT;
-}
-
 }  // namespace
 
 // Note [Snapshot, plan, sink]
@@ -73,6 +70,7 @@ bool IsFull(const CheckpointError& error) {
 struct Saver::Impl {
   explicit Impl(const SaverOptions& options)
       : group(options.group),
+        must_give_up(options.must_give_up),
         background(options.group),
         agreement(options.chunk_bytes_max),
         sink(options, options.group.steps ? options.group.steps : std::make_shared<StepList>(),
@@ -106,6 +104,7 @@ struct Saver::Impl {
   CheckpointError CauseOf(const Group& over, const CheckpointError& failure) const;
 
   const Group group;
+  const std::function<bool()> must_give_up;
   Group background;
   PlanAgreement agreement;
   DirectorySink sink;
@@ -117,9 +116,8 @@ struct Saver::Impl {
   std::future<std::string> pending;
   /// With the end of the thread: what was retired is removed.
   std::shared_future<void> tidied;
-  /// As it was when the present save began, with the step of the save before it.
-  std::shared_future<void> removal;
-  int64_t removal_step = 0;
+  /// Of the save before it.
+  PendingRemoval removal;
   /// Of the last save, until this rank's part of it has ended.
   std::atomic<Clock::duration> save_time{Clock::duration::zero()};
 };
@@ -165,25 +163,14 @@ void Saver::Impl::BringToHost(Snapshot& snapshot) {
   }
 }
 
-/// On rank 0. What the save before it retired may still be being removed.
+/// On rank 0.
 void Saver::Impl::Prepare(const Snapshot& snapshot, const SavePlan& plan) {
-  const bool is_in_the_way = removal.valid() && removal_step == snapshot.step;
-  if (is_in_the_way) {
-    removal.wait();  // what it replaced had the name that this one has until it is published
-  }
+  removal.RequireName(snapshot.step);
   int64_t needed_bytes = plan.bytes;
   for (const BlobToWrite& object : snapshot.objects) {
     needed_bytes += static_cast<int64_t>(object.object.size());
   }
-  try {
-    sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
-  } catch (const CheckpointError& error) {
-    if (!IsFull(error) || !removal.valid()) {
-      throw;
-    }
-    removal.wait();
-    sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
-  }
+  sink.Prepare(snapshot.step, snapshot.run, needed_bytes);
 }
 
 std::string Saver::Impl::Write(const Group& over, Snapshot& snapshot, const SavePlan& plan,
@@ -209,25 +196,15 @@ std::string Saver::Impl::Write(const Group& over, Snapshot& snapshot, const Save
       });
 }
 
-/// Write; once more if a disk, or a quota, was full while what the save before it retired was still
-/// being removed. The errors of Write are all ranks', and what is removed is rank 0's.
+/// Write; once more if what the save before it retired, which was still being removed, may have
+/// been in the way. The errors of Write are all ranks'.
 std::string Saver::Impl::WriteWithRoom(const Group& over, Snapshot& snapshot, const SavePlan& plan,
                                        const ToHost& to_host) {
-  const bool is_removing =
-      removal.valid() && removal.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  const bool is_removing = removal.IsUnderWay();
   try {
     return Write(over, snapshot, plan, to_host);
   } catch (const CheckpointError& error) {
-    if (!IsFull(error)) {
-      throw;
-    }
-    const std::string again = AttemptOnRank0(over, [&]() -> std::string {
-      if (is_removing) {
-        removal.wait();
-      }
-      return is_removing ? "again" : "";
-    });
-    if (again.empty()) {
+    if (!removal.HasMadeWay(over, error, is_removing)) {
       throw;
     }
   }
@@ -268,8 +245,7 @@ void Saver::Impl::Fail(const Group& over, int64_t step, const CheckpointError& e
 /// Fills in the snapshot. Collective over training's communicator.
 std::shared_ptr<const SavePlan> Saver::Impl::Agree(int64_t step_to_save, const State& state,
                                                    Snapshot& snapshot) {
-  removal = tidied;
-  removal_step = step;
+  removal = PendingRemoval(tidied, step, must_give_up);
   step = step_to_save;
   began_at = Clock::now();
   try {

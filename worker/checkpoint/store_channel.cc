@@ -73,11 +73,7 @@ auto StoreChannel::Persist(const Call& call) {
 }
 
 void StoreChannel::Put(const std::string& key, const std::string& value) {
-  Persist([&] {
-    options_.store->set(key, value);
-    // Is answered after the other was done, which is not answered itself.
-    return options_.store->check({key});
-  });
+  Persist([&] { options_.store->set_acknowledged(key, value); });
 }
 
 std::string StoreChannel::Await(const std::string& key, int64_t from_rank) {

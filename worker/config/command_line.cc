@@ -225,8 +225,8 @@ void Commands::AddSample() {
     Add(app, option, {"N", "an integer from 0 to 1000000"},
         option == "--tokens" ? "default 200" : "the same, of a model of bytes",
         [&request, option](const std::string& text) {
-          request.bytes = ParseNumber<int64_t>(option, text, "an integer from 0 to 1000000", 0,
-                                               kMaxSampleBytes);
+          request.tokens = ParseNumber<int64_t>(option, text, "an integer from 0 to 1000000", 0,
+                                                kMaxSampleBytes);
         });
   }
   Add(app, "--temperature", {"T", "a number from 0 to 100"},

@@ -9,47 +9,50 @@ namespace {
 
 void ParseModelAndData(const Json& resolved, TrainConfig& config) {
   const Json& model = resolved.at("model");
-  config.model = {model.at("config"), model.at("weights"), model.at("seed"), model.at("on_change"),
-                  model.at("kernels") == "fused"};
+  config.model = {.config = model.at("config"),
+                  .weights = model.at("weights"),
+                  .seed = model.at("seed"),
+                  .on_change = model.at("on_change"),
+                  .has_fused_kernels = model.at("kernels") == "fused"};
   config.lora = ParseLora(resolved.at("lora"), "configuration");
   const Json& data = resolved.at("data");
-  config.data = {data.at("train").is_null() ? Json::array() : data.at("train"),
-                 data.at("valid"),
-                 data.at("seq_len"),
-                 data.at("shuffle"),
-                 data.at("seed"),
-                 data.at("on_change"),
-                 data.at("format"),
-                 data.at("dtype"),
-                 data.at("sampler"),
-                 data.at("drop_last"),
-                 data.at("documents"),
-                 data.at("document_end"),
-                 {}};
+  config.data = {.train = data.at("train").is_null() ? Json::array() : data.at("train"),
+                 .valid = data.at("valid"),
+                 .seq_len = data.at("seq_len"),
+                 .shuffle = data.at("shuffle"),
+                 .seed = data.at("seed"),
+                 .on_change = data.at("on_change"),
+                 .format = data.at("format"),
+                 .dtype = data.at("dtype"),
+                 .sampler = data.at("sampler"),
+                 .drop_last = data.at("drop_last"),
+                 .documents = data.at("documents"),
+                 .document_end = data.at("document_end"),
+                 .mixture = {}};
   for (const Json& source : data.at("mixture")) {
     config.data.mixture.push_back({source.at("files"), source.at("weight")});
   }
 }
 
 void ParseTrain(const Json& train, TrainConfig& config) {
-  config.train = {train.at("steps"),
-                  train.at("micro_batch_size"),
-                  train.at("grad_accumulation"),
-                  train.at("global_batch_size"),
-                  train.at("sync_each_micro_batch"),
-                  train.at("max_grad_norm"),
-                  train.at("activation_checkpointing"),
-                  train.at("freeze"),
-                  train.at("eval_every"),
-                  train.at("eval_batches"),
-                  train.at("on_nonfinite"),
-                  train.at("on_spike"),
-                  train.at("spike_window"),
-                  train.at("spike_deviations"),
-                  train.at("max_bad_steps"),
-                  train.at("max_rollbacks"),
-                  train.at("deterministic"),
-                  train.at("on_out_of_memory")};
+  config.train = {.steps = train.at("steps"),
+                  .micro_batch_size = train.at("micro_batch_size"),
+                  .grad_accumulation = train.at("grad_accumulation"),
+                  .global_batch_size = train.at("global_batch_size"),
+                  .sync_each_micro_batch = train.at("sync_each_micro_batch"),
+                  .max_grad_norm = train.at("max_grad_norm"),
+                  .activation_checkpointing = train.at("activation_checkpointing"),
+                  .freeze = train.at("freeze"),
+                  .eval_every = train.at("eval_every"),
+                  .eval_batches = train.at("eval_batches"),
+                  .on_nonfinite = train.at("on_nonfinite"),
+                  .on_spike = train.at("on_spike"),
+                  .spike_window = train.at("spike_window"),
+                  .spike_deviations = train.at("spike_deviations"),
+                  .max_bad_steps = train.at("max_bad_steps"),
+                  .max_rollbacks = train.at("max_rollbacks"),
+                  .deterministic = train.at("deterministic"),
+                  .on_out_of_memory = train.at("on_out_of_memory")};
 }
 
 void ParseOptimizer(const Json& optimizer, TrainConfig& config) {
@@ -58,19 +61,20 @@ void ParseOptimizer(const Json& optimizer, TrainConfig& config) {
   const auto or_auto = [&optimizer](const char* key, const Json& otherwise) {
     return optimizer.at(key) == "auto" ? otherwise : optimizer.at(key);
   };
-  config.optimizer = {name,
-                      optimizer.at("lr"),
-                      optimizer.at("betas")[0],
-                      optimizer.at("betas")[1],
-                      optimizer.at("eps"),
-                      optimizer.at("weight_decay"),
-                      optimizer.at("no_decay"),
-                      or_auto("momentum", is_muon ? 0.95 : 0.0),
-                      optimizer.at("dampening"),
-                      or_auto("nesterov", is_muon),
-                      optimizer.at("ns_steps"),
-                      optimizer.at("adjust_lr_fn"),
-                      or_auto("adamw_lr", optimizer.at("lr"))};
+  config.optimizer = {.name = name,
+                      .lr = optimizer.at("lr"),
+                      .beta1 = optimizer.at("betas")[0],
+                      .beta2 = optimizer.at("betas")[1],
+                      .eps = optimizer.at("eps"),
+                      .weight_decay = optimizer.at("weight_decay"),
+                      .no_decay = optimizer.at("no_decay"),
+                      .momentum = or_auto("momentum", is_muon ? 0.95 : 0.0),
+                      .dampening = optimizer.at("dampening"),
+                      .nesterov = or_auto("nesterov", is_muon),
+                      .ns_steps = optimizer.at("ns_steps"),
+                      .adjust_lr_fn = optimizer.at("adjust_lr_fn"),
+                      .adamw_lr = or_auto("adamw_lr", optimizer.at("lr")),
+                      .fused = or_auto("fused", config.model.has_fused_kernels)};
 }
 
 void ParseTraining(const Json& resolved, TrainConfig& config) {
@@ -128,16 +132,25 @@ TrainConfig ParseConfig(const Json& resolved) {
   ParseModelAndData(resolved, config);
   ParseTraining(resolved, config);
   const Json& parallel = resolved.at("parallel");
-  config.parallel = {parallel.at("backend"), parallel.at("strategy"), parallel.at("dp_replicate"),
-                     parallel.at("timeout_seconds")};
+  config.parallel = {.backend = parallel.at("backend"),
+                     .strategy = parallel.at("strategy"),
+                     .dp_replicate = parallel.at("dp_replicate"),
+                     .timeout_seconds = parallel.at("timeout_seconds")};
   const Json& precision = resolved.at("precision");
-  config.precision = {precision.at("param"), precision.at("reduce"), precision.at("output")};
+  config.precision = {.param = precision.at("param"),
+                      .reduce = precision.at("reduce"),
+                      .output = precision.at("output")};
   const Json& checkpoint = resolved.at("checkpoint");
-  config.checkpoint = {checkpoint.at("dir"),           checkpoint.at("every_steps"),
-                       checkpoint.at("every_minutes"), checkpoint.at("keep"),
-                       checkpoint.at("keep_every"),    checkpoint.at("async"),
-                       checkpoint.at("on_failure"),    checkpoint.at("resume"),
-                       checkpoint.at("takeover"),      checkpoint.at("claim_timeout_seconds")};
+  config.checkpoint = {.dir = checkpoint.at("dir"),
+                       .every_steps = checkpoint.at("every_steps"),
+                       .every_minutes = checkpoint.at("every_minutes"),
+                       .keep = checkpoint.at("keep"),
+                       .keep_every = checkpoint.at("keep_every"),
+                       .is_async = checkpoint.at("async"),
+                       .on_failure = checkpoint.at("on_failure"),
+                       .resume = checkpoint.at("resume"),
+                       .takeover = checkpoint.at("takeover"),
+                       .claim_timeout_seconds = checkpoint.at("claim_timeout_seconds")};
   ParseMetrics(resolved.at("metrics"), config.metrics);
   return config;
 }

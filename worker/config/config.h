@@ -79,6 +79,8 @@ struct TrainConfig {
     int64_t ns_steps = 0;
     std::string adjust_lr_fn;
     double adamw_lr = 0;
+    // Of adamw, also of what muon leaves to it.
+    bool fused = false;
   } optimizer;
   Schedule schedule;
   struct Parallel {
@@ -135,7 +137,9 @@ Json ResolveConfigForUse(const Json& trained, const std::string& source,
 TrainConfig ParseConfig(const Json& resolved);
 
 /// Whether a run that goes on after `done` steps (absent: it starts anew) will save a checkpoint of
-/// `step`, if nothing stops it.
+/// `step`, as far as that is known before: for steps and at the end, if nothing stops it. Which
+/// steps checkpoint.every_minutes and requests come to, nobody knows; one that cannot be saved then
+/// is told of and left out.
 bool WillSave(const TrainConfig& config, std::optional<int64_t> done, int64_t step);
 
 /// Whether `name` matches `pattern`, in which * matches any text, including none.

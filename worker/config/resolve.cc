@@ -5,6 +5,7 @@
 
 #include "worker/config/config_schema.h"
 #include "worker/config/presets.h"
+#include "worker/config/training_rules.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -23,6 +24,15 @@ std::string TakePreset(Json& document, const std::string& source) {
   }
   document.erase(kPresetKey);
   return preset.get<std::string>();
+}
+
+/// Merges all but the preset. `document`: the file's.
+void MergeGiven(const ConfigSources& sources, const Json& document, Json& config) {
+  MergeConfig(config, sources.settings, sources.settings_source);
+  MergeConfig(config, document, sources.file);
+  for (const std::string& assignment : sources.overrides) {
+    ApplyOverride(config, assignment);
+  }
 }
 
 /// `text` as lines of a comment.
@@ -63,25 +73,23 @@ void WriteSection(std::ostream& out, const std::string& section, const Json& key
 }  // namespace
 
 Json MergeSources(const ConfigSources& sources) {
-  Json config = DefaultConfig();
   Json document = Json::object();
   std::string preset;
   if (!sources.file.empty()) {
     document = ReadStrictJsonFile(sources.file, JsonComments::kIgnored);
     preset = TakePreset(document, sources.file);
   }
+  Json config = DefaultConfig();
   if (!sources.preset.empty()) {
     MergeConfig(config, PresetSettings(sources.preset, "--preset"), "preset " + sources.preset);
   } else if (!preset.empty()) {
     MergeConfig(config, PresetSettings(preset, sources.file + ": preset"), "preset " + preset);
   }
-  MergeConfig(config, sources.settings, sources.settings_source);
-  if (!sources.file.empty()) {
-    MergeConfig(config, document, sources.file);
-  }
-  for (const std::string& assignment : sources.overrides) {
-    ApplyOverride(config, assignment);
-  }
+  MergeGiven(sources, document, config);
+  // Nobody has asked for what a preset says of an optimizer that somebody has replaced.
+  Json without_preset = DefaultConfig();
+  MergeGiven(sources, document, without_preset);
+  TakeWhereWithoutMeaning(without_preset, config);
   return config;
 }
 

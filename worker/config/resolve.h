@@ -21,7 +21,8 @@ struct ConfigSources {
   std::vector<std::string> overrides = {};
 };
 
-/// Merged, not validated: keys that must be given may be null. Errors: ConfigError, one line.
+/// Merged, not validated: keys that must be given may be null. What the preset says of an optimizer
+/// or a schedule that is not chosen is left out. Errors: ConfigError, one line.
 Json MergeSources(const ConfigSources& sources);
 
 /// Merged and validated. Errors: as above.

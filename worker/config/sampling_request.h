@@ -10,8 +10,7 @@ struct SampleRequest {
   /// A checkpoint, or a directory of checkpoints, whose newest is used.
   std::string checkpoint;
   std::string prompt;
-  /// So many tokens; of the tokenizer of bytes, bytes.
-  int64_t bytes = 200;
+  int64_t tokens = 200;
   /// 0: greedy.
   double temperature = 1;
   uint64_t seed = 0;

@@ -83,6 +83,8 @@ void AddTokenizeOptions(CLI::App& command, TokenizeRequest& request,
             request.shard_tokens);
   add.Flag("--replace-invalid-utf8", "U+FFFD in place of what is not UTF-8; else it is an error",
            [&request] { request.replaces_invalid_utf8 = true; });
+  add.Flag("--skip-bad-lines", "leave out lines of which no document can be made; else an error",
+           [&request] { request.skips_bad_lines = true; });
   add.Flag("--force", "replace files that are there", [&request] { request.is_forced = true; });
   command.add_option("INPUT", request.inputs, "files of text, also .gz and .zst")->type_name("");
   command.footer(

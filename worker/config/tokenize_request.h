@@ -30,6 +30,8 @@ struct TokenizeRequest {
   /// The most tokens of one file; 0: all are in one.
   int64_t shard_tokens = 0;
   bool replaces_invalid_utf8 = false;
+  /// Leave out lines of which no document can be made.
+  bool skips_bad_lines = false;
   /// Replace what is there.
   bool is_forced = false;
   std::vector<std::string> inputs;

@@ -34,6 +34,7 @@ const std::vector<Dependence>& Dependences() {
       {"optimizer.momentum", "optimizer.name", {"sgd", "muon"}},
       {"optimizer.dampening", "optimizer.name", {"sgd"}},
       {"optimizer.nesterov", "optimizer.name", {"sgd", "muon"}},
+      {"optimizer.fused", "optimizer.name", {"adamw", "muon"}},
       {"optimizer.ns_steps", "optimizer.name", {"muon"}},
       {"optimizer.adjust_lr_fn", "optimizer.name", {"muon"}},
       {"optimizer.adamw_lr", "optimizer.name", {"muon"}},
@@ -46,13 +47,19 @@ const std::vector<Dependence>& Dependences() {
   return all;
 }
 
+bool HasMeaning(const Json& config, const Dependence& dependence) {
+  const Json& chosen = ValueOf(config, dependence.chooser);
+  return std::any_of(dependence.values.begin(), dependence.values.end(),
+                     [&](const std::string_view value) { return chosen == value; });
+}
+
 /// What is given is what differs from the default.
 void CheckDependences(const Json& config) {
   const Json defaults = DefaultConfig();
-  for (const auto& [key, chooser, values] : Dependences()) {
+  for (const Dependence& dependence : Dependences()) {
+    const auto& [key, chooser, values] = dependence;
     const std::string chosen = ValueOf(config, chooser);
-    if (ValueOf(config, key) != ValueOf(defaults, key) &&
-        std::find(values.begin(), values.end(), chosen) == values.end()) {
+    if (ValueOf(config, key) != ValueOf(defaults, key) && !HasMeaning(config, dependence)) {
       std::string names;
       for (const std::string_view value : values) {
         names += (names.empty() ? "\"" : " or \"") + std::string(value) + "\"";
@@ -137,6 +144,16 @@ Schedule ParseSchedule(const Json& schedule, int64_t total_steps) {
           shape == "cosine"   ? DecayShape::kCosine
           : shape == "linear" ? DecayShape::kLinear
                               : DecayShape::kOneMinusSqrt};
+}
+
+void TakeWhereWithoutMeaning(const Json& from, Json& config) {
+  for (const Dependence& dependence : Dependences()) {
+    if (!HasMeaning(config, dependence)) {
+      const std::string key(dependence.key);
+      const size_t dot = key.find('.');
+      config[key.substr(0, dot)][key.substr(dot + 1)] = ValueOf(from, key);
+    }
+  }
 }
 
 void CheckTrainingRules(const Json& config) {

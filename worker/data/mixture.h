@@ -18,7 +18,7 @@ std::vector<int64_t> WholeWeights(const std::vector<double>& weights);
 // says, but for less than one. So which source a sample is of, and which of its own samples it is,
 // follow from the sample's number alone.
 
-/// Which source each sample of a mixture is of. Pure. Memory: 12 bytes a part of the weights.
+/// Which source each sample of a mixture is of. Pure. Memory: 10 bytes a part of the weights.
 class MixtureTurns {
  public:
   /// Precondition: of WholeWeights; at most 2^15 of them.

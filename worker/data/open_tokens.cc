@@ -1,8 +1,10 @@
 #include "worker/data/open_tokens.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/data/file_list.h"
+#include "worker/data/find_documents.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -52,18 +54,27 @@ class Descriptions {
   std::optional<int64_t> document_end_;
 };
 
-/// Of files that all have an index; else none.
-std::vector<int64_t> JoinDocumentEnds(const std::vector<TokenLayout>& layouts) {
+/// Where documents end in a stream of files of which some have an index: as that says, in others
+/// behind each `document_end`, and at their end. Nothing without any index.
+std::vector<int64_t> JoinDocumentEnds(const std::vector<TokenLayout>& layouts,
+                                      const TokenStream& stream,
+                                      std::optional<int64_t> document_end) {
   std::vector<int64_t> ends;
+  const auto has_index = [](const TokenLayout& layout) { return layout.document_ends.has_value(); };
+  if (std::none_of(layouts.begin(), layouts.end(), has_index)) {
+    return ends;
+  }
   int64_t begin = 0;
   for (const TokenLayout& layout : layouts) {
-    if (!layout.document_ends) {
-      return {};
+    const int64_t end = begin + layout.part.tokens;
+    if (has_index(layout)) {
+      for (const int64_t in_file : *layout.document_ends) {
+        ends.push_back(begin + in_file);
+      }
+    } else {
+      AppendDocumentEnds(stream, begin, end, document_end, ends);
     }
-    for (const int64_t end : *layout.document_ends) {
-      ends.push_back(begin + end);
-    }
-    begin += layout.part.tokens;
+    begin = end;
   }
   return ends;
 }
@@ -108,8 +119,8 @@ std::shared_ptr<const TokenStream> OpenTokens(const std::vector<std::string>& pa
   }
   // A byte is below 256, and so is every id of text.
   facts.id_limit = facts.is_text ? 0 : options.vocab_size;
-  facts.document_ends = JoinDocumentEnds(layouts);
   facts.tokenizer = descriptions.tokenizer();
+  facts.document_ends = JoinDocumentEnds(layouts, TokenStream(parts, facts), facts.document_end);
   return std::make_shared<const TokenStream>(parts, std::move(facts));
 }
 

@@ -8,6 +8,7 @@
 #include "formats/tokens/datatrove_index.h"
 #include "formats/tokens/llmc_header.h"
 #include "formats/tokens/megatron_index.h"
+#include "worker/tokenizers/utf8.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -22,6 +23,8 @@ constexpr std::array<FormatName, 5> kFormats = {{{DataFormat::kText, "text"},
                                                  {DataFormat::kMegatron, "megatron"},
                                                  {DataFormat::kDatatrove, "datatrove"},
                                                  {DataFormat::kRaw, "raw"}}};
+
+constexpr size_t kHeadBytes = kLlmcHeaderBytes;
 
 using FilePointer = std::shared_ptr<const DataFile>;
 
@@ -55,15 +58,47 @@ std::string Head(const DataFile& file) {
 
 /// Of files that hold text, or tokens, in a form that is not read.
 std::string PackedAs(std::string_view head) {
-  const std::array<std::pair<std::string_view, const char*>, 4> known = {
+  const std::array<std::pair<std::string_view, const char*>, 10> known = {
       {{"\x1f\x8b", "compressed with gzip"},
        {"\x28\xb5\x2f\xfd", "compressed with zstd"},
+       {{"\xfd\x37zXZ\0", 6}, "compressed with xz"},
+       {"BZh", "compressed with bzip2"},
+       {"PK\x03\x04", "a zip archive, such as torch.save or numpy's savez writes"},
+       {"\x93NUMPY", "an array of numpy (.npy)"},
        {"PAR1", "a Parquet file"},
-       {"ARROW1", "an Arrow file"}}};
+       {"ARROW1", "an Arrow file"},
+       {"\xff\xff\xff\xff", "an Arrow stream, such as the Python package datasets writes"},
+       {"\x89HDF", "an HDF5 file"}}};
   for (const auto& [magic, what] : known) {
     if (head.starts_with(magic)) {
       return what;
     }
+  }
+  return "";
+}
+
+/// Why nobody would want to learn the bytes of the file; empty: it is text, as far as can be told,
+/// or its name says so.
+std::string WhyNoText(const std::string& path, std::string_view head) {
+  std::string packed = PackedAs(head);
+  if (!packed.empty()) {
+    return "it is " + packed;
+  }
+  for (const std::string_view ending : {".jsonl", ".ndjson", ".json"}) {
+    if (path.ends_with(ending)) {
+      return "it is JSON by its name";
+    }
+  }
+  if (path.ends_with(".txt")) {
+    return "";
+  }
+  if (const size_t zero = head.find('\0'); zero != std::string_view::npos) {
+    return "byte " + std::to_string(zero) + " is zero, as in no text";
+  }
+  // A character that the head cuts has at most three bytes of four.
+  const size_t valid = ValidUtf8Bytes(head);
+  if (valid != head.size() && (head.size() < kHeadBytes || head.size() - valid > 3)) {
+    return "byte " + std::to_string(valid) + " is not UTF-8";
   }
   return "";
 }
@@ -88,9 +123,9 @@ DataFormat Detect(const std::string& path, const LayoutOptions& options) {
                       "(.bin.json) beside it; say with data.dtype how its ids are stored, or set "
                       "data.format to text to train on its bytes");
   }
-  const std::string packed = PackedAs(head);
-  if (!packed.empty()) {
-    throw ConfigError("data file " + path + ": it is " + packed +
+  const std::string why = WhyNoText(path, head);
+  if (!why.empty()) {
+    throw ConfigError("data file " + path + ": " + why +
                       "; make tokens of it with fsdp-train tokenize, or set data.format to text "
                       "to train on its bytes");
   }

@@ -33,7 +33,7 @@ struct TokenFacts {
   int64_t id_limit = 0;
   /// Stands behind each document.
   std::optional<int64_t> document_end = {};
-  /// Where documents end, ascending, of files that say so; empty: of those that do not.
+  /// Where documents end, ascending, if at least one of the files says so; else empty.
   std::vector<int64_t> document_ends = {};
   /// Of files that say so.
   std::optional<TokenizerIdentity> tokenizer = {};

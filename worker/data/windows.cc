@@ -3,29 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/data/find_documents.h"
+
 namespace fsdprun::worker {
 namespace {
-
-constexpr int64_t kScanTokens = 64 * 1024;
-
-/// Of a stream with a token behind each document.
-std::vector<int64_t> FindDocumentEnds(const TokenStream& stream, int64_t document_end) {
-  std::vector<int64_t> ends;
-  std::vector<int64_t> tokens(static_cast<size_t>(std::min(kScanTokens, stream.size())));
-  for (int64_t begin = 0; begin < stream.size(); begin += kScanTokens) {
-    const int64_t count = std::min(kScanTokens, stream.size() - begin);
-    stream.CopyTokens(begin, count, tokens.data());
-    for (int64_t i = 0; i < count; ++i) {
-      if (tokens[static_cast<size_t>(i)] == document_end) {
-        ends.push_back(begin + i + 1);
-      }
-    }
-  }
-  if (stream.size() > (ends.empty() ? 0 : ends.back())) {
-    ends.push_back(stream.size());
-  }
-  return ends;
-}
 
 /// `count` inputs from token `begin` and the tokens that follow each.
 void CopyShifted(const TokenStream& stream, int64_t begin, int64_t count, int64_t* inputs,
@@ -59,7 +40,7 @@ Windows::Windows(std::shared_ptr<const TokenStream> stream, int64_t seq_len, Doc
 
 void Windows::CutDocuments() {
   if (ends().empty()) {
-    found_ends_ = FindDocumentEnds(*stream_, stream_->facts().document_end.value_or(-1));
+    AppendDocumentEnds(*stream_, 0, stream_->size(), stream_->facts().document_end, found_ends_);
   }
   first_windows_.reserve(ends().size() + 1);
   int64_t begin = 0;

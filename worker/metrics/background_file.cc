@@ -71,10 +71,26 @@ BackgroundFile::BackgroundFile(std::string path, Append append, Limits limits)
 }
 
 BackgroundFile::~BackgroundFile() {
+  if (!is_over_) {
+    End();
+  }
+}
+
+std::optional<std::string> BackgroundFile::End() {
+  is_over_ = true;
   std::unique_lock lock(state_->mu);
   state_->is_ending = true;
   state_->changed.notify_all();
-  state_->changed.wait_for(lock, limits_.end_max, [this] { return state_->has_ended; });
+  if (!state_->changed.wait_for(lock, limits_.end_max, [this] { return state_->has_ended; })) {
+    return Describe("its last records were not written in time; is the file system slow or hung?");
+  }
+  return state_->error != 0 ? std::optional(Describe(std::strerror(state_->error))) : std::nullopt;
+}
+
+std::string BackgroundFile::Describe(const std::string& fault) const {
+  const std::string lost =
+      state_->dropped > 0 ? " (" + std::to_string(state_->dropped) + " records are lost)" : "";
+  return "cannot write " + path_ + ": " + fault + lost;
 }
 
 void BackgroundFile::Add(std::string_view record) {
@@ -100,9 +116,7 @@ std::optional<std::string> BackgroundFile::Fault(Clock::time_point now) const {
   } else {
     return std::nullopt;
   }
-  const std::string lost =
-      state_->dropped > 0 ? " (" + std::to_string(state_->dropped) + " records are lost)" : "";
-  return "cannot write " + path_ + ": " + fault + lost;
+  return Describe(fault);
 }
 
 NewAppendedFile::NewAppendedFile(std::string path) : path_(std::move(path)) {}

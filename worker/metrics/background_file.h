@@ -31,24 +31,30 @@ class BackgroundFile {
 
   /// `path`: in faults.
   BackgroundFile(std::string path, Append append, Limits limits);
-  /// Waits for what is not written yet, for `end_max` at most, and leaves a thread that hangs
-  /// behind.
+  /// As End().
   ~BackgroundFile();
   BackgroundFile(const BackgroundFile&) = delete;
   BackgroundFile& operator=(const BackgroundFile&) = delete;
 
   /// Does not wait for the file. Beyond `kept_bytes` records are dropped.
   void Add(std::string_view record);
+  /// Nothing is added any more. Waits for what is not written yet, for `end_max` at most, and
+  /// leaves a thread that hangs behind. Returns what is wrong then, and so is lost, as one line.
+  std::optional<std::string> End();
   /// What is wrong with the file as of `now`, as one line; nullopt: nothing that is known.
   std::optional<std::string> Fault(Clock::time_point now) const;
 
  private:
   struct State;
 
+  /// "cannot write PATH: FAULT (3 records are lost)".
+  std::string Describe(const std::string& fault) const;
+
   std::string path_;
   Limits limits_;
   /// Shared with the thread, which may outlive this object.
   std::shared_ptr<State> state_;
+  bool is_over_ = false;
 };
 
 /// Appends to a new file below a folder that is made with it; both when the first bytes come. An

@@ -1,36 +1,72 @@
 #include "worker/metrics/merged_trace.h"
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace fsdprun::worker {
 namespace {
 
-int64_t RankOf(const Json& timeline) { return timeline.at("otherData").at("rank"); }
+/// Of an event in the document: it stands in a list in it.
+constexpr int kEventDepth = 2;
 
-/// When the mark ends, in microseconds of the rank's clock.
-double MarkIn(const Json& timeline) {
-  for (const Json& event : timeline.at("traceEvents")) {
-    if (event.at("name") == kClockMark && event.at("ph") == "X") {
-      return event.at("ts").get<double>() + event.at("dur").get<double>();
-    }
+using OnEvent = std::function<void(Json& event)>;
+
+/// Hands over the events of a timeline one after the other. Returns the rest of it.
+Json ReadTimeline(const std::filesystem::path& path, const OnEvent& on_event) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    throw ConfigError("trace " + path.string() + ": cannot be read");
   }
-  throw ConfigError("trace of rank " + std::to_string(RankOf(timeline)) + ": has no range " +
-                    kClockMark + ", by which the ranks' clocks are compared");
+  bool is_in_events = false;
+  const auto look = [&](int depth, Json::parse_event_t what, Json& parsed) {
+    if (what == Json::parse_event_t::key && depth == 1) {
+      is_in_events = parsed == "traceEvents";
+    }
+    if (what != Json::parse_event_t::object_end || depth != kEventDepth || !is_in_events) {
+      return true;
+    }
+    on_event(parsed);
+    return false;  // it is not kept
+  };
+  try {
+    return Json::parse(in, look);
+  } catch (const Json::exception& error) {
+    throw ConfigError("trace " + path.string() + ": is no timeline: " + error.what());
+  }
 }
 
-double FirstTimeIn(const std::vector<Json>& timelines, const std::vector<double>& offsets) {
+/// What must be known of a timeline before any of its events can be placed.
+struct TimelineFacts {
+  int64_t rank = 0;
+  std::optional<double> mark;  // when it ends, in microseconds of the rank's clock
   double first = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < timelines.size(); ++i) {
-    for (const Json& event : timelines[i].at("traceEvents")) {
-      if (event.contains("ts")) {
-        first = std::min(first, event.at("ts").get<double>() + offsets[i]);
-      }
+};
+
+TimelineFacts FactsOf(const std::filesystem::path& path) {
+  TimelineFacts facts;
+  const Json rest = ReadTimeline(path, [&facts](const Json& event) {
+    if (event.contains("ts")) {
+      facts.first = std::min(facts.first, event.at("ts").get<double>());
     }
+    if (!facts.mark && event.at("name") == kClockMark && event.at("ph") == "X") {
+      facts.mark = event.at("ts").get<double>() + event.at("dur").get<double>();
+    }
+  });
+  const Json rank = rest.is_object() ? rest.value("otherData", Json::object()) : Json::object();
+  if (!rank.is_object() || !rank.contains("rank") || !rank.at("rank").is_number_integer()) {
+    throw ConfigError("trace " + path.string() + ": does not say its rank");
   }
-  return first;
+  facts.rank = rank.at("rank").get<int64_t>();
+  if (!facts.mark) {
+    throw ConfigError("trace of rank " + std::to_string(facts.rank) + ": has no range " +
+                      kClockMark + ", by which the ranks' clocks are compared");
+  }
+  return facts;
 }
 
 /// The ranks stand in their order.
@@ -39,32 +75,37 @@ Json PlaceOf(int64_t rank) {
       {"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"args", {{"sort_index", rank}}}};
 }
 
+/// Writes a timeline's events, their times `offset` later.
+void WriteEvents(const std::filesystem::path& path, int64_t rank, double offset,
+                 std::ostream& out) {
+  out << PlaceOf(rank).dump();
+  ReadTimeline(path, [&](Json& event) {
+    if (event.contains("ts")) {
+      event["ts"] = event.at("ts").get<double>() + offset;
+    }
+    if (event.contains("id")) {  // which is unique in its process only
+      event["id"] = std::to_string(rank) + "." + event.at("id").dump();
+    }
+    out << ",\n" << event.dump();
+  });
+}
+
 }  // namespace
 
-Json MergeTraces(const std::vector<Json>& timelines) {
-  std::vector<double> offsets;
-  offsets.reserve(timelines.size());
-  for (const Json& timeline : timelines) {
-    offsets.push_back(MarkIn(timelines.front()) - MarkIn(timeline));
+void MergeTraces(const std::vector<std::filesystem::path>& timelines, std::ostream& out) {
+  std::vector<TimelineFacts> facts;
+  double begin = std::numeric_limits<double>::infinity();
+  for (const std::filesystem::path& path : timelines) {
+    facts.push_back(FactsOf(path));
+    begin = std::min(begin, facts.back().first + *facts.front().mark - *facts.back().mark);
   }
-  const double begin = FirstTimeIn(timelines, offsets);
-  Json events = Json::array();
+  const Json other = {{"ranks", timelines.size()}};
+  out << R"({"displayTimeUnit":"ms","otherData":)" << other.dump() << ",\"traceEvents\":[\n";
   for (size_t i = 0; i < timelines.size(); ++i) {
-    const int64_t rank = RankOf(timelines[i]);
-    events.push_back(PlaceOf(rank));
-    for (Json event : timelines[i].at("traceEvents")) {
-      if (event.contains("ts")) {
-        event["ts"] = event.at("ts").get<double>() + offsets[i] - begin;
-      }
-      if (event.contains("id")) {  // which is unique in its process only
-        event["id"] = std::to_string(rank) + "." + event.at("id").dump();
-      }
-      events.push_back(std::move(event));
-    }
+    out << (i == 0 ? "" : ",\n");
+    WriteEvents(timelines[i], facts[i].rank, *facts.front().mark - *facts[i].mark - begin, out);
   }
-  return {{"displayTimeUnit", "ms"},
-          {"otherData", {{"ranks", timelines.size()}}},
-          {"traceEvents", std::move(events)}};
+  out << "\n]}\n";
 }
 
 }  // namespace fsdprun::worker

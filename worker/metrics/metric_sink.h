@@ -34,7 +34,8 @@ class MetricSink {
   virtual void Evaluation(int64_t step, double loss) = 0;
   /// Of what went wrong and did not end the run.
   virtual void Warning(int64_t /*step*/, const std::string& /*text*/) {}
-  /// The run ends: what is under way is finished, as far as that takes no long time.
+  /// The run ends: what is under way is finished, as far as that takes no long time; the rest is
+  /// lost.
   virtual void End() {}
 };
 

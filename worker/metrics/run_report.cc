@@ -32,11 +32,13 @@ void RunReport::OpenMetrics(RunStart start) {
         options_.tensorboard_dir, "```json\n" + options_.configuration + "\n```\n", steps)});
   }
   start_ = std::move(start);
+  last_step_ = start_.completed_steps;
   Record(start_.completed_steps, [&](MetricSink& sink) { sink.Begin(start_); });
 }
 
-void RunReport::GoBackTo(int64_t step) {
-  start_.completed_steps = step;
+void RunReport::GoBackTo(int64_t step, int64_t tokens) {
+  summary_.GoBackTo(step, tokens);
+  start_.completed_steps = last_step_ = step;
   Record(step, [&](MetricSink& sink) { sink.Begin(start_); });
 }
 
@@ -47,6 +49,7 @@ void RunReport::Step(StepMetrics metrics) {
   metrics.flops_per_second = options_.flops_per_token * metrics.tokens_per_second;
   metrics.mfu = peak_flops_ > 0 ? metrics.flops_per_second / peak_flops_ : 0;
   summary_.Step(metrics);
+  last_step_ = metrics.step;
   Record(metrics.step, [&](MetricSink& sink) { sink.Step(metrics); });
   progress_.Step(metrics);
 }
@@ -66,10 +69,7 @@ void RunReport::End() {
   if (!options_.is_first_rank) {
     return;
   }
-  for (Output& output : outputs_) {
-    output.sink->End();
-  }
-  outputs_.clear();
+  EndOutputs();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_at_;
   std::string text = summary_.Text(took.count());
   if (options_.view == ProgressView::kTerminal || options_.view == ProgressView::kPlain) {
@@ -80,6 +80,18 @@ void RunReport::End() {
     text.pop_back();  // the end of the line, which Event adds
     Event("summary\n" + text);
   }
+}
+
+void RunReport::EndOutputs() {
+  for (Output& output : outputs_) {
+    try {
+      output.sink->End();
+    } catch (const MetricsError& error) {
+      FaultNotice last;
+      Warn(last, last_step_, std::string(error.what()) + "; the last records are lost");
+    }
+  }
+  outputs_.clear();
 }
 
 void RunReport::Record(int64_t step, const Action& action) {

@@ -59,9 +59,10 @@ class RunReport {
   /// `start.is_replaced` refers to outlives this object. Errors: MetricsError, unless it may pass.
   void OpenMetrics(RunStart start);
 
-  /// The run has gone back to a checkpoint of `step`: records of later steps are removed, as a new
-  /// start would. On rank 0. Errors: as above.
-  void GoBackTo(int64_t step);
+  /// The run has gone back to a checkpoint of `step`, before which it had done `tokens`: records of
+  /// later steps are removed, as a new start would, and so are later warnings, so tell why after
+  /// this. On rank 0. Errors: as above.
+  void GoBackTo(int64_t step, int64_t tokens);
 
   // Errors of all that follow: MetricsError, unless it may pass or this process was replaced.
   void Step(StepMetrics metrics);
@@ -84,6 +85,7 @@ class RunReport {
   };
 
   void Record(int64_t step, const Action& action);
+  void EndOutputs();
   /// False if this process was replaced, and has nothing to record any more.
   bool RecordIn(Output& output, int64_t step, const Action& action);
 
@@ -93,6 +95,7 @@ class RunReport {
   /// None before OpenMetrics(), and once this process was replaced.
   std::vector<Output> outputs_;
   RunStart start_;
+  int64_t last_step_ = 0;
   RunSummary summary_;
   std::chrono::steady_clock::time_point began_at_{};
 };

@@ -83,7 +83,12 @@ void TensorBoardSink::Evaluation(int64_t step, double loss) {
   Add(tensorboard::ScalarsEvent(WallTime(), step, {{"eval/loss", loss}}));
 }
 
-void TensorBoardSink::End() { file_.reset(); }
+void TensorBoardSink::End() {
+  const std::unique_ptr<BackgroundFile> ended = std::exchange(file_, nullptr);
+  if (const auto fault = ended ? ended->End() : std::nullopt) {
+    throw MetricsError(*fault, 0);
+  }
+}
 
 void TensorBoardSink::Add(const std::string& event) {
   if (!file_) {

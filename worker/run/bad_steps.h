@@ -4,6 +4,7 @@
 #include <string>
 
 #include "worker/config/config.h"
+#include "worker/run/data_range.h"
 
 namespace fsdprun::worker {
 
@@ -12,6 +13,14 @@ enum class Verdict { kGood = 0, kNonFinite = 1, kSpike = 2 };
 
 /// What follows a step.
 enum class StepAction { kGoOn, kSkip, kRollBack, kStop };
+
+/// A step that the run must go back before, and on from there without its data.
+struct BadStep {
+  int64_t step = 0;
+  DataRange data;
+  /// "step 14: the loss is nan".
+  std::string what;
+};
 
 /// What train.on_nonfinite or train.on_spike says of a verdict. Pure.
 StepAction ActionFor(Verdict verdict, const TrainConfig::Train& train);

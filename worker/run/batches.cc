@@ -129,6 +129,13 @@ Batch TrainBatches::Next(int64_t batch_size, DataCursor& cursor) {
   return MoveTo(options_.device, made.value.batch);
 }
 
+DataCursor TrainBatches::AfterRounds(DataCursor cursor, int64_t rounds) const {
+  for (int64_t round = 0; round < rounds; ++round) {
+    cursor = order_.NextRound(cursor);
+  }
+  return cursor;
+}
+
 double TrainBatches::waited_seconds() const {
   return std::chrono::duration<double>(ahead_->waited()).count();
 }

@@ -68,6 +68,8 @@ class TrainBatches {
   DataCursor Normalize(const DataCursor& cursor) const { return order_.Normalize(cursor); }
   /// The position after the first `rounds` samples of each rank.
   DataCursor CursorAfter(int64_t rounds) const { return order_.After(rounds); }
+  /// The position after the `rounds` that begin at `cursor`.
+  DataCursor AfterRounds(DataCursor cursor, int64_t rounds) const;
   /// The position `samples` of all ranks together behind `cursor`. Precondition:
   /// Sampler::kGlobal.
   DataCursor Behind(const DataCursor& cursor, int64_t samples) const {

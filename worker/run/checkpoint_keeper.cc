@@ -1,6 +1,5 @@
 #include "worker/run/checkpoint_keeper.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -18,20 +17,6 @@ namespace fsdprun::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// How long a stop waits for a save; see StopSignal. A save ends by itself; the grace may allow
-// minutes.
-constexpr auto kSaveTimeout = std::chrono::minutes(10);
-// How long a rank waits for the end of its part until it asks the others; they may wait for it in a
-// collective meanwhile. A part of the margin that a stop leaves of its grace (StopPlan): what was
-// begun must be given up, and that told, before the process is killed.
-constexpr std::chrono::milliseconds kAskInterval = std::chrono::milliseconds(250);
-// Training waits for it.
-constexpr std::chrono::milliseconds kReconnectTimeout = std::chrono::seconds(5);
-
-std::string Seconds(Clock::duration time) {
-  return std::to_string(std::chrono::round<std::chrono::seconds>(time).count()) + " s";
-}
 
 }  // namespace
 
@@ -56,11 +41,11 @@ void CheckpointKeeper::Claim(const LaunchIdentity& identity, uint64_t generation
                              const std::function<std::optional<int64_t>()>& resume) {
   const std::string& dir = context_.config.checkpoint.dir;
   if (dir.empty()) {
-    saved_step_ = resume();
+    NoteSaved(resume());
     return;
   }
   const int64_t publications = checkpoint::CountPublications(dir, group_);
-  saved_step_ = resume();
+  NoteSaved(resume());
   CheckSavedNames();
   may_be_restarted_ = !identity.launch.job_id.empty();
   checkpoint::SaverOptions options = OptionsFor(identity, generation);
@@ -68,7 +53,8 @@ void CheckpointKeeper::Claim(const LaunchIdentity& identity, uint64_t generation
   is_async_ = options.background != nullptr;
   saver_ = std::make_unique<checkpoint::Saver>(options);
   if (checkpoint::CountPublications(dir, group_) != publications) {
-    saved_step_ = resume();
+    saved_steps_.clear();
+    NoteSaved(resume());
     CheckSavedNames();
   }
   interval_.Begin(Clock::now());
@@ -87,6 +73,7 @@ checkpoint::SaverOptions CheckpointKeeper::OptionsFor(const LaunchIdentity& iden
   options.keep_every = config.keep_every;
   options.group = group_;
   options.file_system = file_system_;
+  options.must_give_up = [disk = file_system_] { return disk->MustGiveUp(); };
   options.generation = generation;
   options.job_id = identity.launch.job_id;
   options.claim_timeout =
@@ -109,23 +96,22 @@ void CheckpointKeeper::CheckSavedNames() const {
 
 bool CheckpointKeeper::Save(bool is_last) {
   const int64_t step = state_.step;
-  const bool is_coming = begun_step_ == step && !is_last;
-  if (!saver_ || is_coming || (!is_saving() && (saved_step_ == step || is_given_up_))) {
+  const bool is_coming = !is_last && (begun_step_ == step || step >= context_.config.train.steps);
+  if (!saver_ || is_coming || (!is_saving() && (IsSaved(step) || is_given_up_))) {
     return is_given_up_;
   }
   const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kSaving);
   StopSignal::SetTimeout(kSaveTimeout);
   interval_.Begin(Clock::now());
   const bool has_waited = is_saving();
-  if (!MakeWay(is_last) || saved_step_ == step || is_given_up_) {
+  if (!MakeWay(is_last) || IsSaved(step) || is_given_up_) {
     return is_given_up_ || IsSomeRankStopping();
   }
-  CheckFiniteWeights();
-  const bool may_begin = !is_last && step < context_.config.train.steps;
-  if (may_begin) {
+  RequireFiniteWeights();
+  if (!is_last) {
     Reconnect();
   }
-  if (may_begin && is_async_) {
+  if (!is_last && is_async_) {
     Begin();
     return has_waited && IsSomeRankStopping();
   }
@@ -133,11 +119,33 @@ bool CheckpointKeeper::Save(bool is_last) {
   return is_given_up_ || IsSomeRankStopping();
 }
 
-void CheckpointKeeper::CheckFiniteWeights() const {
-  if (!HasFiniteWeights(state_.model, context_.world)) {
+void CheckpointKeeper::RequireFiniteWeights() const {
+  if (saver_ && !HasFiniteWeights(state_.model, context_.world)) {
     throw DivergedError("step " + std::to_string(state_.step) +
                         ": its update has made weights infinite or NaN, so no checkpoint of it was "
                         "written. Lower optimizer.lr, and resume from the previous checkpoint");
+  }
+}
+
+void CheckpointKeeper::NoteSaved(std::optional<int64_t> step) {
+  saved_step_ = step;
+  is_outdated_ = false;
+  if (step) {
+    saved_steps_.insert(*step);
+  }
+}
+
+void CheckpointKeeper::GoOnFrom(std::optional<int64_t> step) {
+  NoteSaved(step);
+  is_outdated_ = true;
+}
+
+void CheckpointKeeper::ForgoLast(const std::string& why) {
+  if (saver_ && !is_given_up_) {
+    is_given_up_ = true;
+    context_.channel.SendNoCheckpoint(state_.step, why);
+    context_.report.Event("warning: no checkpoint of step " + std::to_string(state_.step) +
+                          " is written: " + why + "; " + LastSaveText());
   }
 }
 
@@ -145,156 +153,6 @@ void CheckpointKeeper::SaveNow(bool is_last) {
   *is_cancelled_ = false;
   Tell(state_.step, is_last ? SaveKind::kLast : SaveKind::kPeriodic, /*is_wanted=*/true,
        [&] { return saver_->Save(state_.step, Capture(state_, context_.config)); });
-}
-
-void CheckpointKeeper::Begin() {
-  const int64_t step = state_.step;
-  *is_cancelled_ = false;
-  pace_.Begin(Clock::now());
-  try {
-    saver_->Begin(step, Capture(state_, context_.config));
-  } catch (const checkpoint::CheckpointError& error) {
-    TellFailure(step, error, SaveKind::kPeriodic, /*is_wanted=*/true);
-    return;
-  }
-  begun_step_ = step;
-  is_begun_given_up_ = false;
-  context_.stop.SetSaving(true);
-  // Who has asked for one meanwhile gets this one: no step was done since.
-  context_.channel.PollStop();
-  context_.channel.TakeSave();
-}
-
-bool CheckpointKeeper::IsWriting() const { return is_saving() && !saver_->HasEnded(); }
-
-bool CheckpointKeeper::HasLostTheWay() const {
-  return is_saving() && !is_begun_given_up_ && saver_->HasLostTheWay();
-}
-
-void CheckpointKeeper::CancelBegun(const checkpoint::CheckpointError& why) {
-  is_begun_given_up_ = true;
-  must_reconnect_ = true;
-  // In this order, so that `why` is what this rank's part says, and not that its file was
-  // cancelled.
-  saver_->Cancel(why);
-  *is_cancelled_ = true;
-}
-
-void CheckpointKeeper::GiveUpBegun() {
-  CancelBegun(checkpoint::CheckpointError(
-      "a rank has lost the way to the job's store, over which the ranks tell each other how their "
-      "parts have ended",
-      checkpoint::kChannelLost));
-}
-
-bool CheckpointKeeper::MayCopy() const { return begun_step_ && state_.step <= *begun_step_ + 1; }
-
-std::chrono::milliseconds CheckpointKeeper::StepTimeout() const {
-  return MayCopy() ? kSaveTimeout : context_.stop.step_timeout();
-}
-
-Clock::duration CheckpointKeeper::AwaitCopy() {
-  const Clock::time_point start = Clock::now();
-  if (is_saving()) {
-    const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kSaving);
-    saver_->AwaitCopy();
-  }
-  return Clock::now() - start;
-}
-
-bool CheckpointKeeper::Finish(bool is_wanted) {
-  FinishBegun(SaveKind::kPeriodic, is_wanted);
-  return is_given_up_;
-}
-
-void CheckpointKeeper::FinishBegun(SaveKind kind, bool is_wanted) {
-  const int64_t step = *begun_step_;
-  begun_step_.reset();
-  context_.stop.SetSaving(false);
-  Tell(step, kind, is_wanted, [&] { return saver_->Finish(); });
-}
-
-void CheckpointKeeper::FinishBeforeError() {
-  if (!is_saving()) {
-    return;
-  }
-  StopSignal::SetTimeout(kSaveTimeout);
-  if (!AwaitBegun(/*is_last=*/false)) {
-    WarnIfLate();
-    return;
-  }
-  try {
-    Finish(/*is_wanted=*/true);
-  } catch (const checkpoint::CheckpointError& error) {
-    context_.report.Warn(notice_, state_.step, error.what());
-  }
-}
-
-void CheckpointKeeper::WarnIfLate() {
-  const Clock::time_point now = Clock::now();
-  if (IsWriting() && pace_.MustTell(now)) {
-    FaultNotice once;
-    context_.report.Warn(once, state_.step,
-                         "the checkpoint of step " + std::to_string(*begun_step_) +
-                             " has been in the making for " + Seconds(pace_.Taken(now)) +
-                             "; is the file system of " + context_.config.checkpoint.dir +
-                             " hung? No other is written until it has ended; " + LastSaveText());
-  }
-}
-
-bool CheckpointKeeper::AwaitBegun(bool is_last) {
-  enum { kHasEnded, kIsWriting, kMustGoOn, kIsLost, kGraceIsOver };
-  const std::chrono::milliseconds timeout =
-      std::chrono::seconds(context_.config.parallel.timeout_seconds);
-  const std::chrono::milliseconds interval = std::min(kAskInterval, timeout / 4);
-  const Clock::time_point deadline = pace_.WaitUntil(Clock::now());
-  while (true) {
-    const bool has_ended = saver_->AwaitEnd(Clock::now() + interval);
-    const bool must_go_on = !is_last && Clock::now() >= deadline;
-    const bool is_over = !is_begun_given_up_ && context_.stop.MustGiveUpSave();
-    const int answer = is_over           ? kGraceIsOver
-                       : HasLostTheWay() ? kIsLost
-                       : has_ended       ? kHasEnded
-                       : must_go_on      ? kMustGoOn
-                                         : kIsWriting;
-    const int highest = Vote(context_.world, answer).Highest();
-    if (highest == kGraceIsOver) {
-      CancelBegun(checkpoint::CheckpointError("the grace of the stop is over", ECANCELED));
-      continue;
-    }
-    if (highest == kIsLost) {
-      GiveUpBegun();
-      continue;
-    }
-    if (highest != kIsWriting) {
-      return highest == kHasEnded;
-    }
-    context_.report.Warn(wait_notice_, state_.step,
-                         "training waits for the checkpoint of step " +
-                             std::to_string(*begun_step_) +
-                             ", which is still being written, before that of step " +
-                             std::to_string(state_.step) + " can begin");
-    WarnIfLate();
-  }
-}
-
-bool CheckpointKeeper::MakeWay(bool is_last) {
-  if (!is_saving()) {
-    return true;
-  }
-  const int64_t begun = *begun_step_;
-  if (AwaitBegun(is_last)) {
-    FinishBegun(is_last ? SaveKind::kBeforeLast : SaveKind::kPeriodic,
-                /*is_wanted=*/begun == state_.step);
-    return true;
-  }
-  WarnIfLate();
-  const std::string text = "checkpoint of step " + std::to_string(state_.step) +
-                           " failed: that of step " + std::to_string(begun) +
-                           " has been in the making for " + Seconds(pace_.Taken(Clock::now()));
-  TellFailure(state_.step, checkpoint::CheckpointError(text, ETIMEDOUT), SaveKind::kPeriodic,
-              /*is_wanted=*/true);
-  return false;
 }
 
 void CheckpointKeeper::Tell(int64_t step, SaveKind kind, bool is_wanted,
@@ -317,7 +175,7 @@ void CheckpointKeeper::Tell(int64_t step, SaveKind kind, bool is_wanted,
 }
 
 void CheckpointKeeper::TellSaved(int64_t step, const std::string& path, bool is_wanted) {
-  saved_step_ = step;
+  NoteSaved(step);
   context_.stop.NoteSave(saver_->save_time());
   if (step == state_.step) {
     // Who has asked for one meanwhile gets this one: no step was done since.
@@ -340,11 +198,11 @@ void CheckpointKeeper::GiveUp(int64_t step) {
 void CheckpointKeeper::TellFailure(int64_t step, const checkpoint::CheckpointError& error,
                                    SaveKind kind, bool is_wanted) {
   const std::string text = std::string(error.what()) + "; " + LastSaveText();
+  if (is_wanted && kind != SaveKind::kBeforeLast) {  // which the last one answers
+    context_.channel.SendNoCheckpoint(step, text);
+  }
   if (kind == SaveKind::kLast) {
     throw checkpoint::CheckpointError("the last " + text, error.error_number());
-  }
-  if (is_wanted) {
-    context_.channel.SendNoCheckpoint(step, text);
   }
   if (kind == SaveKind::kBeforeLast) {
     context_.report.Warn(notice_, step, text + "; the last one is written now");
@@ -356,16 +214,6 @@ void CheckpointKeeper::TellFailure(int64_t step, const checkpoint::CheckpointErr
   }
   context_.report.Warn(notice_, step,
                        text + "; training goes on and tries again at the next period");
-}
-
-/// The store at which the ranks met need not live as long as they; then they save between steps.
-void CheckpointKeeper::Reconnect() {
-  if (is_async_ && must_reconnect_) {
-    must_reconnect_ = false;
-    const std::shared_ptr<checkpoint::Channel> channel = MakeSaveChannel(group_, kReconnectTimeout);
-    is_async_ = channel != nullptr;
-    saver_->SetBackground(channel);
-  }
 }
 
 bool CheckpointKeeper::IsSomeRankStopping() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "worker/checkpoint/checkpoint.h"
@@ -54,13 +55,27 @@ class CheckpointKeeper {
   // another is being written waits for that, but not for ever (SavePace), as on a hung file system;
   // then it is left out. The last save of a run is done between steps.
 
-  /// Saves the present step, unless it is saved already, or begins to. Returns whether some rank
-  /// was asked to stop, the same on all ranks, if it has taken long. A save that fails is told and
-  /// left out, unless `is_last` or checkpoint.on_failure is stop: Note [Faults that may pass].
-  /// Errors: checkpoint::CheckpointError; DivergedError for weights that are not finite.
+  /// Saves the present step, unless it is saved already, or begins to; that of the last step of
+  /// train.steps is left to `is_last`. Returns whether some rank was asked to stop, the same on all
+  /// ranks, if it has taken long. A save that fails is told and left out, unless `is_last` or
+  /// checkpoint.on_failure is stop: Note [Faults that may pass]. Errors:
+  /// checkpoint::CheckpointError; DivergedError for weights that are not finite.
   bool Save(bool is_last = false);
   /// The same because somebody has asked for it.
   bool SaveOnRequest();
+
+  /// As Save would. Errors: DivergedError for weights that are not finite, if any are saved at all.
+  void RequireFiniteWeights() const;
+
+  /// The state was loaded again, from the checkpoint of `step` in checkpoint.dir or, nullopt, from
+  /// elsewhere, and says more than what was loaded: the next Save writes it whatever is there.
+  void GoOnFrom(std::optional<int64_t> step);
+  /// The present step is none that may be saved, because of `why`: the run ends without a last
+  /// checkpoint.
+  void ForgoLast(const std::string& why);
+  /// Those of which checkpoints are, or were, in checkpoint.dir since the run was started: it has
+  /// saved them, or gone on from them.
+  const std::set<int64_t>& saved_steps() const { return saved_steps_; }
 
   /// Whether by this rank's clock another one is to be saved (checkpoint.every_minutes).
   bool IsDue() const;
@@ -81,9 +96,11 @@ class CheckpointKeeper {
   /// Before the state changes. Returns how long it has waited.
   std::chrono::steady_clock::duration AwaitCopy();
   /// Tells how the save has ended that was begun, which it has on all ranks. `is_wanted`: false if
-  /// somebody has asked for a newer one meanwhile, who is not to take this one for it. Returns
-  /// whether the run must stop, as it was given up. Errors: as Save.
-  bool Finish(bool is_wanted);
+  /// somebody has asked for a newer one meanwhile, who is not to take this one for it.
+  /// `is_last_left`: no step comes any more, so that its failure ends nothing, whatever
+  /// checkpoint.on_failure says. Returns whether the run must stop, as it was given up. Errors: as
+  /// Save.
+  bool Finish(bool is_wanted, bool is_last_left = false);
   /// Before an error that all ranks throw alike ends the run: what was begun is good, and is
   /// finished, if it does not take too long. Errors in that are told.
   void FinishBeforeError();
@@ -99,9 +116,12 @@ class CheckpointKeeper {
  private:
   enum class SaveKind { kPeriodic, kBeforeLast, kLast };
 
+  // How long a stop waits for a save; see StopSignal. A save ends by itself; the grace may allow
+  // minutes.
+  static constexpr std::chrono::milliseconds kSaveTimeout = std::chrono::minutes(10);
+
   checkpoint::SaverOptions OptionsFor(const LaunchIdentity& identity, uint64_t generation) const;
   void CheckSavedNames() const;
-  void CheckFiniteWeights() const;
   /// Until what was begun has ended on all ranks, or for so long as SavePace says, unless
   /// `is_last`. Returns whether it has ended.
   bool AwaitBegun(bool is_last);
@@ -121,6 +141,8 @@ class CheckpointKeeper {
                    bool is_wanted);
   void GiveUp(int64_t step);
   bool IsSomeRankStopping();
+  bool IsSaved(int64_t step) const { return saved_step_ == step && !is_outdated_; }
+  void NoteSaved(std::optional<int64_t> step);
   std::string LastSaveText() const;
 
   RunContext context_;
@@ -143,6 +165,9 @@ class CheckpointKeeper {
   bool may_be_restarted_ = false;
   /// Of the run; also what was loaded.
   std::optional<int64_t> saved_step_;
+  std::set<int64_t> saved_steps_;
+  /// What is saved says less than the state.
+  bool is_outdated_ = false;
   bool is_given_up_ = false;
   /// Of the save that was begun.
   std::optional<int64_t> begun_step_;

@@ -8,6 +8,10 @@ namespace {
 // One of them, so that a reader of older versions finds the bytes of text.
 constexpr char kBytesField[] = "bytes";
 constexpr char kTokensField[] = "tokens";
+// Of which the training state has its own, too.
+constexpr char kWindowsField[] = "windows";
+constexpr char kEndsField[] = "document_ends";
+constexpr char kEndIdField[] = "document_end";
 
 const Json& Require(const Json& data, const char* key, bool is_right, const char* expectation) {
   if (!is_right) {
@@ -19,7 +23,7 @@ const Json& Require(const Json& data, const char* key, bool is_right, const char
 int64_t Count(const Json& data, const char* key, int64_t low) {
   const bool is_right =
       data.contains(key) && data.at(key).is_number_integer() && data.at(key).get<int64_t>() >= low;
-  return Require(data, key, is_right, low > 0 ? "an integer >= 1" : "an integer >= 0")
+  return Require(data, key, is_right, ("an integer >= " + std::to_string(low)).c_str())
       .get<int64_t>();
 }
 
@@ -67,6 +71,37 @@ DataChange CompareTokens(const DataRecord& before, const DataRecord& now,
   return {change + (now.is_shuffled ? kUnshuffle : ": other text is at the position now"), true};
 }
 
+bool HaveSameTokens(const DataRecord& before, const DataRecord& now) {
+  return before.tokens == now.tokens && before.digest == now.digest &&
+         before.is_text == now.is_text && before.is_mixture == now.is_mixture;
+}
+
+std::string Described(const DocumentEnds& ends) {
+  return ends.digest.empty() ? "the id " + std::to_string(ends.id) : "the digest " + ends.digest;
+}
+
+/// Where the documents of the same tokens end.
+void CompareDocumentEnds(const DataRecord& before, const DataRecord& now,
+                         std::vector<DataChange>& changes) {
+  if (before.documents != now.documents) {
+    return;
+  }
+  const bool is_cut = now.documents == "separate";
+  const std::string loss = is_cut ? ": its windows are others" : "";
+  if (DifferInEnds(before.document_ends, now.document_ends)) {
+    changes.push_back({Changed("where documents end (data.document_end, or an index)",
+                               Described(before.document_ends), Described(now.document_ends)) +
+                           loss,
+                       is_cut});
+  } else if (is_cut && before.seq_len == now.seq_len && before.windows > 0 &&
+             before.windows != now.windows) {
+    changes.push_back({Changed("the number of windows that documents are cut into",
+                               std::to_string(before.windows), std::to_string(now.windows)) +
+                           loss,
+                       true});
+  }
+}
+
 /// Which order the windows have, and how they are cut.
 void CompareOrders(const DataRecord& before, const DataRecord& now,
                    std::vector<DataChange>& changes) {
@@ -110,6 +145,8 @@ DataRecord RecordData(const TrainData& data, const TrainConfig::Data& options) {
   record.drops_last = options.drop_last;
   record.documents = options.documents;
   record.tokenizer = data.tokenizer() ? data.tokenizer()->digest : "";
+  record.windows = data.window_count();
+  record.document_ends = EndsOf(data.sources());
   return record;
 }
 
@@ -124,6 +161,11 @@ void FormatDataRecord(const DataRecord& record, Json& data) {
   data["drop_last"] = record.drops_last;
   data["documents"] = record.documents;
   data["tokenizer"] = record.tokenizer;
+  if (record.windows > 0) {
+    data[kWindowsField] = record.windows;
+  }
+  data[kEndsField] = record.document_ends.digest;
+  data[kEndIdField] = record.document_ends.id;
 }
 
 bool HasDataRecord(const Json& data) { return data.is_object() && data.contains("digest"); }
@@ -144,6 +186,10 @@ DataRecord ParseDataRecord(const Json& data) {
     record.documents = Text(data, "documents");
     record.tokenizer = Text(data, "tokenizer");
   }
+  record.windows = data.contains(kWindowsField) ? Count(data, kWindowsField, 0) : 0;
+  if (data.contains(kEndsField)) {
+    record.document_ends = {Text(data, kEndsField), Count(data, kEndIdField, -1)};
+  }
   return record;
 }
 
@@ -154,8 +200,9 @@ std::vector<DataChange> CompareData(const DataRecord& before, const DataRecord& 
     return changes;
   }
   CompareOrders(before, now, changes);
-  if (before.tokens != now.tokens || before.digest != now.digest || before.is_text != now.is_text ||
-      before.is_mixture != now.is_mixture) {
+  if (HaveSameTokens(before, now)) {
+    CompareDocumentEnds(before, now, changes);
+  } else {
     changes.push_back(CompareTokens(before, now, same_part));
   }
   if (!before.tokenizer.empty() && !now.tokenizer.empty() && before.tokenizer != now.tokenizer) {

@@ -6,6 +6,7 @@
 
 #include "formats/json/strict_json.h"
 #include "worker/config/config.h"
+#include "worker/data/document_ends.h"
 #include "worker/data/sample_order.h"
 #include "worker/data/train_data.h"
 
@@ -29,6 +30,9 @@ struct DataRecord {
   std::string documents = "join";
   /// TokenizerIdentity::digest; empty: unknown.
   std::string tokenizer = {};
+  /// How many there are of all sources together; 0: unknown, as in states without "windows".
+  int64_t windows = 0;
+  DocumentEnds document_ends = {};
 };
 
 DataRecord RecordData(const TrainData& data, const TrainConfig::Data& options);
@@ -51,10 +55,11 @@ struct DataChange {
 // Note [Changed data]
 // A position in shuffled data is one in a permutation that follows from the seed and the number of
 // windows: with another one the rest of the epoch has windows that were trained on and lacks
-// others. So it is with the turns of a mixture, and with windows that are cut by documents. Without
-// all that it is a place in the stream: what comes behind the old end changes nothing before it,
-// and windows of another length continue at the same token. A run that has read nothing yet may
-// change anything. The ids of another tokenizer are other text, wherever they stand.
+// others. So it is with the turns of a mixture, and with windows that are cut by documents, whose
+// ends the tokens alone do not say. Without all that it is a place in the stream: what comes behind
+// the old end changes nothing before it, and windows of another length continue at the same token.
+// A run that has read nothing yet may change anything. The ids of another tokenizer are other text,
+// wherever they stand.
 
 /// `same_part`: digest of the first `before.tokens` tokens of the data now; empty if there are
 /// fewer. Pure.

@@ -1,5 +1,6 @@
 #include "worker/run/inputs.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -15,9 +16,11 @@
 #include "worker/data/open_tokens.h"
 #include "worker/metrics/metrics.h"
 #include "worker/metrics/writable_folder.h"
+#include "worker/run/folder_tokenizers.h"
 #include "worker/run/frozen_base.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/run_description.h"
+#include "worker/tokenizers/tokenizer.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -42,6 +45,71 @@ void RequireOneTokenizer(const std::vector<Windows>& sources) {
           "tokenizer");
     }
     first = first ? first : facts.tokenizer;
+  }
+}
+
+/// Which tokenizer the ids are of, if that is known.
+std::optional<TokenizerIdentity> TokenizerOf(const TrainData& train) {
+  return train.is_text() ? MakeByteTokenizer()->identity() : train.tokenizer();
+}
+
+/// A loss of text that means something else to the model says nothing.
+void RequireTokenizerOf(const TrainData& train, const TokenFacts& valid) {
+  const auto trained = TokenizerOf(train);
+  const auto evaluated = valid.is_text ? MakeByteTokenizer()->identity() : valid.tokenizer;
+  if (trained && evaluated && *trained != *evaluated) {
+    throw ConfigError("data.valid: the digest of its tokenizer is " + evaluated->digest + " (" +
+                      evaluated->kind + "), and that of the data to train on " + trained->digest +
+                      " (" + trained->kind +
+                      "): the same id means another text in each; make tokens of both with one "
+                      "tokenizer");
+  }
+  if (train.is_text() != valid.is_text && !(trained && evaluated)) {
+    throw ConfigError(std::string("data.valid: it is ") + (valid.is_text ? "text" : "tokens") +
+                      ", and the data to train on are " + (valid.is_text ? "tokens" : "text") +
+                      ": the same id means another text in each; make tokens of the text with "
+                      "fsdp-train tokenize");
+  }
+}
+
+/// The tokenizers beside the weights that are trained on, or else beside the model's config.json.
+std::vector<FolderTokenizer> TokenizersOfWeights(const TrainConfig& config) {
+  const std::filesystem::path weights = config.model.weights;
+  std::error_code error;
+  auto found =
+      TokenizersIn(std::filesystem::is_directory(weights, error) ? weights : weights.parent_path());
+  return found.empty() ? TokenizersIn(ModelConfigPath(config.model.config).parent_path()) : found;
+}
+
+/// What a model has learned of ids holds for those of its own tokenizer alone. Returns the warning
+/// if data.on_change says so; empty: there is nothing to say.
+std::string CheckTokenizerOfWeights(const TrainConfig& config, const TrainData& train) {
+  const auto trained = TokenizerOf(train);
+  if (config.model.weights == "none" || !trained) {
+    return "";
+  }
+  const std::vector<FolderTokenizer> known = TokenizersOfWeights(config);
+  const bool is_known = std::any_of(
+      known.begin(), known.end(),
+      [&](const FolderTokenizer& tokenizer) { return tokenizer.digest == trained->digest; });
+  if (known.empty() || is_known) {
+    return "";
+  }
+  const std::string text =
+      "model.weights: the tokenizer beside them, " + known.front().path.string() +
+      ", has the digest " + known.front().digest + ", and that of the data to train on is " +
+      trained->digest + " (" + trained->kind + "): the same id means another text to the weights";
+  if (config.data.on_change == "refuse") {
+    throw ConfigError(text +
+                      "; make tokens with that tokenizer (fsdp-train tokenize), or set "
+                      "data.on_change to warn to train on these");
+  }
+  return text;
+}
+
+void WarnOnce(const WorkerEnvironment& environment, const std::string& warning) {
+  if (environment.rank == 0 && !warning.empty()) {
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
   }
 }
 
@@ -214,7 +282,7 @@ void CheckPositions(const TrainConfig& config, const ModelConfig& model) {
 void CheckBytes(const ModelConfig& model, const std::string& source) {
   if (model.vocab_size < kByteTokens) {
     throw ConfigError(source + ": vocab_size = " + std::to_string(model.vocab_size) +
-                      ": expected at least 256 for data.tokenizer \"byte\"");
+                      ": expected at least 256 for data.tokenizer \"bytes\"");
   }
 }
 
@@ -263,7 +331,9 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment,
       return std::make_shared<const Windows>(
           OpenWindows("data.valid", config.data.valid, config, inputs.model));
     });
+    RequireTokenizerOf(*inputs.train, inputs.valid->stream().facts());
   }
+  WarnOnce(environment, CheckTokenizerOfWeights(config, *inputs.train));
   return inputs;
 }
 

@@ -42,8 +42,8 @@ enum class Outputs {
 };
 
 /// Reads what `resolved` names, and checks that it fits together and that rank 0 can write where it
-/// will. Errors: ConfigError; as ReadModelConfig's, OpenTokens's and
-/// WholeWeights's.
+/// will. Warns on rank 0. Errors: ConfigError for what the user has to change, DataError for data
+/// that cannot be read now.
 RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment,
                      Outputs outputs = Outputs::kMade);
 

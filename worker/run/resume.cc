@@ -7,6 +7,7 @@
 
 #include "formats/checkpoint/file_system.h"
 #include "worker/batch/step_plan.h"
+#include "worker/checkpoint/resume.h"
 #include "worker/run/frozen_base.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/random_state.h"
@@ -19,9 +20,7 @@ constexpr checkpoint::Verify kVerify = checkpoint::Verify::kStructure;
 
 /// As a ConfigError, because a restart would fail again.
 [[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate, const std::string& why) {
-  const bool is_of_optimizer = why.find("optim.state.") != std::string::npos;
-  throw ConfigError("cannot resume from " + candidate.path + ": " + why +
-                    (is_of_optimizer ? "; was it trained with another optimizer.name?" : "") +
+  throw ConfigError("cannot resume from " + candidate.path + ": " + why + HintAt(why) +
                     "; choose another checkpoint.dir or set checkpoint.resume");
 }
 
@@ -70,6 +69,18 @@ std::optional<checkpoint::Candidate> FindToResume(const TrainConfig::Checkpoint&
   }
 }
 
+std::string HintAt(std::string_view mismatch) {
+  const auto is_of = [&](const char* name) {
+    return mismatch.find(name) != std::string_view::npos;
+  };
+  if (!is_of("optim.state.")) {
+    return "";
+  }
+  return is_of(".momentum_buffer")
+             ? "; was it trained with another optimizer.name, or without optimizer.momentum?"
+             : "; was it trained with another optimizer.name?";
+}
+
 Resumer::Resumer(const RunContext& context, checkpoint::Group group, LaunchIdentity identity,
                  const TrainBatches& batches, RunState& state)
     : context_(context),
@@ -78,7 +89,7 @@ Resumer::Resumer(const RunContext& context, checkpoint::Group group, LaunchIdent
       batches_(batches),
       state_(state) {}
 
-std::optional<checkpoint::Candidate> Resumer::LoadNewest() {
+std::optional<checkpoint::Candidate> Resumer::LoadChosen(const Find& find) {
   at::manual_seed(context_.config.model.seed);
   const auto load = [this](const checkpoint::Candidate& candidate) {
     try {
@@ -91,18 +102,40 @@ std::optional<checkpoint::Candidate> Resumer::LoadNewest() {
       RefuseCheckpoint(candidate, error.what());
     }
   };
-  return checkpoint::LoadChosen(
-      group_,
-      [this](const checkpoint::Unloadable& unloadable) { return FindCandidate(unloadable); }, load);
+  return checkpoint::LoadChosen(group_, find, load);
 }
 
-bool Resumer::RollBack() { return LoadNewest().has_value(); }
+std::optional<int64_t> Resumer::StepOf(const checkpoint::Candidate& loaded) const {
+  return IsCheckpointIn(loaded.path, context_.config.checkpoint.dir) ? loaded_step_ : std::nullopt;
+}
+
+std::optional<Resumer::Place> Resumer::RollBack(const std::set<int64_t>& steps, int64_t step_max) {
+  const std::string& dir = context_.config.checkpoint.dir;
+  const checkpoint::OfRun wanted{state_.run, steps, step_max};
+  const auto loaded = LoadChosen(
+      [&](const checkpoint::Unloadable& unloadable) -> std::optional<checkpoint::Candidate> {
+        if (!dir.empty()) {
+          if (auto own = checkpoint::FindOfRun(dir, wanted, group_, kVerify, unloadable)) {
+            return own;
+          }
+        }
+        return start_path_
+                   ? std::optional(checkpoint::FindAt(*start_path_, group_, kVerify, unloadable))
+                   : std::nullopt;
+      });
+  if (!loaded) {
+    return std::nullopt;
+  }
+  state_.run = wanted.run;  // also where the checkpoint tells none
+  return Place{StepOf(*loaded)};
+}
 
 std::optional<int64_t> Resumer::Resume() {
-  const auto loaded = LoadNewest();
+  const auto loaded = LoadChosen(
+      [this](const checkpoint::Unloadable& unloadable) { return FindCandidate(unloadable); });
   if (loaded) {
-    return IsCheckpointIn(loaded->path, context_.config.checkpoint.dir) ? loaded_step_
-                                                                        : std::nullopt;
+    start_path_ = loaded->path;
+    return StepOf(*loaded);
   }
   if (loaded_step_) {  // the optimizer and the steps are those of what was loaded before
     throw checkpoint::CheckpointError("cannot resume: the checkpoint of step " +
@@ -264,6 +297,10 @@ void Resumer::TellChanges(const TrainingState& training,
       }
       context_.report.Event("warning: " + change.text);
     }
+    const std::string decay = DescribeInterruptedDecay(*training.run, state_.record, training.step);
+    if (!decay.empty()) {
+      context_.report.Event("warning: " + decay);
+    }
   }
   const std::string groups = FormatParamGroups(state_.model, config.optimizer, 0);
   for (const std::string& change : DescribeChangedGroups(param_groups_json, groups)) {
@@ -276,7 +313,7 @@ void Resumer::TellChanges(const TrainingState& training,
   }
 }
 
-DataCursor Resumer::ResumedCursor(const TrainingState& training) const {
+DataCursor Resumer::ResumedCursor(const TrainingState& training) {
   if (!training.data) {
     context_.report.Event(
         "warning: the checkpoint does not say which data it was trained on (an older fsdp-train "
@@ -297,6 +334,9 @@ DataCursor Resumer::ResumedCursor(const TrainingState& training) const {
                         "tokens of the epoch");
     }
     context_.report.Event("warning: " + change.text);
+    if (change.loses_position) {
+      state_.bad_data.clear();  // their positions are lost as well
+    }
   }
   return ConvertCursor(training.cursor, before.seq_len, state_.data.seq_len);
 }

@@ -3,9 +3,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "worker/checkpoint/checkpoint.h"
@@ -27,6 +30,10 @@ std::optional<checkpoint::Candidate> FindToResume(const TrainConfig::Checkpoint&
 /// say the same. Pure.
 bool IsCheckpointIn(const std::string& path, const std::string& dir);
 
+/// What else a run may have that a checkpoint does not fit, by the reason that was found: begins
+/// with "; ", or is empty. Pure.
+std::string HintAt(std::string_view mismatch);
+
 /// Brings a run to where it goes on: to a checkpoint, or to its beginning. Thread: one.
 class Resumer {
  public:
@@ -42,16 +49,27 @@ class Resumer {
   /// again, such as for another model; checkpoint::CheckpointError.
   std::optional<int64_t> Resume();
 
-  /// Loads the newest checkpoint there is, of a run that has come further. Collective. Returns
-  /// whether there is one. Errors: as above.
-  bool RollBack();
+  /// What a run that has come further is back at.
+  struct Place {
+    /// Of the checkpoint, if that is in checkpoint.dir.
+    std::optional<int64_t> saved_step;
+  };
+  /// Loads the newest of the run's own checkpoints in checkpoint.dir, which are of `steps`, up to
+  /// `step_max`, or, if there is none yet, what Resume has loaded; whatever checkpoint.resume says.
+  /// Collective. Returns nullopt if there is neither. Errors: as above.
+  std::optional<Place> RollBack(const std::set<int64_t>& steps, int64_t step_max);
 
   /// Whether a stop has interrupted the evaluation that the loaded step asks for.
   bool owes_evaluation() const { return owes_evaluation_; }
 
  private:
-  /// Returns what was loaded.
-  std::optional<checkpoint::Candidate> LoadNewest();
+  using Find =
+      std::function<std::optional<checkpoint::Candidate>(const checkpoint::Unloadable& unloadable)>;
+
+  /// Returns what was loaded of what `find` chooses.
+  std::optional<checkpoint::Candidate> LoadChosen(const Find& find);
+  /// The step that was loaded, if its checkpoint is in checkpoint.dir.
+  std::optional<int64_t> StepOf(const checkpoint::Candidate& loaded) const;
   std::optional<checkpoint::Candidate> FindCandidate(
       const checkpoint::Unloadable& unloadable) const;
   void Load(const checkpoint::Candidate& candidate);
@@ -68,7 +86,8 @@ class Resumer {
   /// Errors: ConfigError for another model, unless model.on_change allows it.
   void TellChanges(const TrainingState& training, const std::string& param_groups_json) const;
   void TellDerived(const TrainingState& training) const;
-  DataCursor ResumedCursor(const TrainingState& training) const;
+  /// Also leaves no bad data in the state whose positions are lost.
+  DataCursor ResumedCursor(const TrainingState& training);
 
   RunContext context_;
   checkpoint::Group group_;
@@ -76,6 +95,8 @@ class Resumer {
   const TrainBatches& batches_;
   RunState& state_;
   std::optional<int64_t> loaded_step_;
+  /// What Resume has loaded.
+  std::optional<std::string> start_path_;
   bool owes_evaluation_ = false;
 };
 

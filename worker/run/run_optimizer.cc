@@ -40,7 +40,11 @@ class AdamWOptimizer : public RunOptimizer {
     return all;
   }
   static fsdp::AdamWOptions DefaultsOf(const TrainConfig::Optimizer& options) {
-    return {.lr = options.lr, .beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps};
+    return {.lr = options.lr,
+            .beta1 = options.beta1,
+            .beta2 = options.beta2,
+            .eps = options.eps,
+            .fused = options.fused};
   }
 
   const double rate_;

@@ -1,10 +1,16 @@
 #include "worker/run/run_record.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "formats/models/lora.h"
+
+#include "worker/config/training_rules.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -12,13 +18,23 @@ namespace {
 constexpr char kModelField[] = "model";
 constexpr char kSettingsField[] = "settings";
 constexpr char kAdaptersField[] = "adapters";
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+constexpr char kKind[] = "schedule.kind";
+constexpr char kSteps[] = "train.steps";
 
 // Those of a group of the optimizer are compared for each parameter (DescribeChangedGroups), those
 // of the data with the position in it (CompareData).
-constexpr const char* kSettings[] = {
-    "train.max_grad_norm", "train.freeze",     "optimizer.name",        "optimizer.lr",
-    "optimizer.adamw_lr",  "schedule.kind",    "schedule.warmup_steps", "schedule.min_lr_ratio",
-    "precision.param",     "precision.reduce", "precision.output"};
+constexpr const char* kSettings[] = {"train.max_grad_norm",
+                                     "train.freeze",
+                                     "optimizer.name",
+                                     "optimizer.lr",
+                                     "optimizer.adamw_lr",
+                                     kKind,
+                                     "schedule.warmup_steps",
+                                     "schedule.min_lr_ratio",
+                                     "precision.param",
+                                     "precision.reduce",
+                                     "precision.output"};
 
 /// Of schedule.kind wsd, besides these.
 constexpr const char* kWsdSettings[] = {"schedule.decay_steps", "schedule.decay_fraction",
@@ -45,6 +61,35 @@ void Compare(const Json& before, const Json& now, const std::string& prefix,
   }
 }
 
+bool IsWsd(const RunRecord& record) {
+  return record.settings.contains(kKind) && record.settings.at(kKind) == "wsd";
+}
+
+/// Of a record with schedule.kind wsd; none if it does not say all of it, or not as it should.
+std::optional<Schedule> ScheduleOf(const RunRecord& record) {
+  try {
+    Json section;
+    for (const char* key : {kKind, "schedule.warmup_steps", "schedule.min_lr_ratio",
+                            kWsdSettings[0], kWsdSettings[1], kWsdSettings[2]}) {
+      section[std::string(key).substr(std::string_view("schedule.").size())] =
+          record.settings.at(key);
+    }
+    const Schedule schedule = ParseSchedule(section, record.settings.at(kSteps).get<int64_t>());
+    const auto is_count = [](int64_t steps) { return steps >= 0 && steps <= kMostSteps; };
+    const bool is_right = is_count(schedule.total_steps) && is_count(schedule.warmup_steps) &&
+                          is_count(schedule.decay_steps);
+    return is_right ? std::optional(schedule) : std::nullopt;
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
 }  // namespace
 
 RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size) {
@@ -52,14 +97,13 @@ RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t worl
   for (const char* key : kSettings) {
     record.settings[key] = At(resolved, key);
   }
-  const std::string kind = At(resolved, "schedule.kind");
-  if (kind == "wsd") {
+  if (IsWsd(record)) {
     for (const char* key : kWsdSettings) {
       record.settings[key] = At(resolved, key);
     }
-  } else if (kind != "constant") {
-    // The others do not depend on it, or not until a decay that a run may put off.
-    record.settings["train.steps"] = At(resolved, "train.steps");
+  }
+  if (record.settings.at(kKind) != "constant") {
+    record.settings[kSteps] = At(resolved, kSteps);
   }
   const LoraConfig lora = ParseLora(resolved.at("lora"), "configuration");
   if (lora.is_on()) {
@@ -107,7 +151,10 @@ std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now
   std::vector<RunChange> changes;
   Compare(before.model, now.model, "the model's ", {"initializer_range", "max_position_embeddings"},
           /*is_model=*/true, changes);
-  Compare(before.settings, now.settings, "", {}, /*is_model=*/false, changes);
+  // Until its decay wsd does not depend on it.
+  const std::set<std::string> may_differ =
+      IsWsd(now) ? std::set<std::string>{kSteps} : std::set<std::string>{};
+  Compare(before.settings, now.settings, "", may_differ, /*is_model=*/false, changes);
   return changes;
 }
 
@@ -124,6 +171,29 @@ std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecor
     texts.push_back(std::move(change.text));
   }
   return texts;
+}
+
+std::string DescribeInterruptedDecay(const RunRecord& before, const RunRecord& now, int64_t step) {
+  if (!IsWsd(before) || !IsWsd(now)) {
+    return "";
+  }
+  const std::optional<Schedule> then = ScheduleOf(before);
+  const std::optional<Schedule> schedule = ScheduleOf(now);
+  if (!then || !schedule) {
+    return "";
+  }
+  const int64_t begin = std::max(then->warmup_steps, then->total_steps - then->decay_steps);
+  const double old_factor = then->Factor(step);
+  const double factor = schedule->Factor(step);
+  if (step <= begin || std::abs(factor - old_factor) <= 1e-9) {
+    return "";
+  }
+  return "train.steps was " + std::to_string(then->total_steps) + " at the checkpoint and is " +
+         std::to_string(schedule->total_steps) +
+         " now, and the decay of schedule.kind wsd had begun after step " + std::to_string(begin) +
+         ": the next step has " + Number(factor) + " of the highest learning rate instead of " +
+         Number(old_factor) + "; to put the decay off, go on from a checkpoint of step " +
+         std::to_string(begin) + " or before";
 }
 
 }  // namespace fsdprun::worker

@@ -46,11 +46,17 @@ struct RunChange {
 // weights are of. What only says how they were drawn, or how long a text may be, may change. So may
 // settings of the training, of which the user is told; what one record lacks is not compared.
 
-/// Pure. Without adapters, which are compared before a checkpoint is loaded.
+/// Pure. With schedule.kind wsd another train.steps is none: see DescribeInterruptedDecay. Without
+/// adapters, which are compared before a checkpoint is loaded.
 std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now);
 
 /// What tells the adapters of two runs apart, as lines for the user: "lora.rank was 8 at the
 /// checkpoint and is 4 now". Pure.
 std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecord& now);
+
+/// Of a run that goes on after `step` steps: with schedule.kind wsd it may have begun to decay its
+/// rate already, and goes on as if it had not, because train.steps or the decay is another now.
+/// Then says so, and where the decay began; else empty. Pure.
+std::string DescribeInterruptedDecay(const RunRecord& before, const RunRecord& now, int64_t step);
 
 }  // namespace fsdprun::worker

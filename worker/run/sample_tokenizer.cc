@@ -1,15 +1,11 @@
 #include "worker/run/sample_tokenizer.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "worker/run/data_record.h"
+#include "worker/run/folder_tokenizers.h"
 #include "worker/run/run_description.h"
 
 namespace fsdprun::worker {
 namespace {
-
-constexpr size_t kMostTokenizerBytes = size_t{256} << 20;
 
 /// Of the tokenizer that has made the data; empty if nobody knows.
 std::string DigestOfData(const Json& saved) {
@@ -19,12 +15,9 @@ std::string DigestOfData(const Json& saved) {
 
 /// Null if the folder has none with this digest.
 std::unique_ptr<const Tokenizer> FindIn(const std::string& folder, const std::string& digest) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    const std::filesystem::path path = std::filesystem::path(folder) / name;
-    std::error_code error;
-    if (!folder.empty() && std::filesystem::is_regular_file(path, error) &&
-        IdentityOf("", ReadSmallFile(path, kMostTokenizerBytes)).digest == digest) {
-      return OpenTokenizer(path.string());
+  for (const FolderTokenizer& tokenizer : TokenizersIn(folder)) {
+    if (tokenizer.digest == digest) {
+      return OpenTokenizer(tokenizer.path.string());
     }
   }
   return nullptr;

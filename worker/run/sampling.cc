@@ -20,6 +20,7 @@
 #include "worker/run/run_state.h"
 #include "worker/run/sample_tokenizer.h"
 #include "worker/tokenizers/decode_stream.h"
+#include "worker/world/vote.h"
 #include "worker/world/world.h"
 
 namespace fsdprun::worker {
@@ -242,10 +243,13 @@ void Sample(const CommandLine& line, const std::function<void(std::string_view)>
       text.Next(static_cast<uint32_t>(token));
     }
   }
-  NextToken next(sampled, static_cast<int64_t>(tokens.size()) + request.bytes);
-  for (int64_t i = 0; i < request.bytes; ++i) {
+  NextToken next(sampled, static_cast<int64_t>(tokens.size()) + request.tokens);
+  for (int64_t i = 0; i < request.tokens; ++i) {
     const at::Tensor logits = next.Logits(tokens);
-    tokens.push_back(Draw(logits, tokenizer.vocab_size(), request.temperature, generator));
+    // Unlike machines may differ in a last bit, and so in the token, of which the ranks must see
+    // the same: all of them end with the document, or none.
+    const int64_t drawn = Draw(logits, tokenizer.vocab_size(), request.temperature, generator);
+    tokens.push_back(NumberOfRank0(sampled.world, drawn));
     if (tokenizer.document_end() == static_cast<uint32_t>(tokens.back())) {
       break;
     }

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -85,6 +86,28 @@ void DrawWeights(uint64_t seed, ShardedModel& model) {
   });
 }
 
+/// Of all ranks: what FillWeights has refused, or nothing. Errors: CheckpointError for what may
+/// pass, ConfigError for what a disk cannot read (Note [Faults of reading]), on all ranks alike.
+std::vector<std::string> RefusalsOfAll(const TrainConfig& config, const checkpoint::Group& group,
+                                       ShardedModel& model) {
+  const auto fill = [&]() -> std::string {
+    try {
+      FillWeights(config, model);
+      return {};
+    } catch (const ConfigError& error) {  // as a result, to keep its type
+      return error.what();
+    }
+  };
+  try {
+    return checkpoint::ReadPatiently(group, [&] { return checkpoint::AttemptOnAll(group, fill); });
+  } catch (const checkpoint::CheckpointError& error) {
+    if (error.error_number() != EIO) {
+      throw;
+    }
+    throw ConfigError(std::string("model.weights: ") + error.what());
+  }
+}
+
 }  // namespace
 
 ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& description,
@@ -127,16 +150,7 @@ void FillWeights(const TrainConfig& config, ShardedModel& model) {
 
 void FillWeightsOnAll(const TrainConfig& config, const checkpoint::Group& group,
                       ShardedModel& model) {
-  const auto fill = [&]() -> std::string {
-    try {
-      FillWeights(config, model);
-      return {};
-    } catch (const ConfigError& error) {  // as a result, to keep its type
-      return error.what();
-    }
-  };
-  const std::vector<std::string> refusals =
-      checkpoint::ReadPatiently(group, [&] { return checkpoint::AttemptOnAll(group, fill); });
+  const std::vector<std::string> refusals = RefusalsOfAll(config, group, model);
   const auto first = std::find_if(refusals.begin(), refusals.end(),
                                   [](const std::string& text) { return !text.empty(); });
   if (first == refusals.end()) {

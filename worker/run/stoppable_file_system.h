@@ -21,11 +21,12 @@ class StoppableFileSystem : public checkpoint::FileSystem {
 
   /// Before the first effect.
   void GiveUpIf(std::function<bool()> must_give_up) { must_give_up_ = std::move(must_give_up); }
+  bool MustGiveUp() const { return must_give_up_ && must_give_up_(); }
 
  protected:
   int Intercept(const checkpoint::Effect& effect) override {
     const bool is_rank_file = effect.name == "write" && effect.path.ends_with(".distcp");
-    return is_rank_file && must_give_up_ && must_give_up_() ? ECANCELED : 0;
+    return is_rank_file && MustGiveUp() ? ECANCELED : 0;
   }
 
  private:

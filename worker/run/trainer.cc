@@ -3,7 +3,6 @@
 #include <fsdp/counters.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -136,6 +135,7 @@ void Trainer::MakeState() {
 
 void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
   resumer_.emplace(Context(), checkpoint_group_, identity, *batches_, state_);
+  rollback_.emplace(Context(), state_, *resumer_, *checkpoints_, *step_);
   checkpoints_->Claim(identity, generation, [&] { return resumer_->Resume(); });
   must_evaluate_first_ = resumer_->owes_evaluation();
   launch_ = identity.launch.job_id;
@@ -232,12 +232,12 @@ void Trainer::Run() {
   while (state_.step < train.steps && !is_stopping) {
     is_stopping = StepAndFollow();
   }
-  trace_->End();
   vitals_.EndSteps();
   vitals_.Enter(contract::WorkerPhase::kOther);
   is_stopping = is_stopping || (train.eval_every > 0 && Evaluate());
   StopSignal::Acknowledge();
   checkpoints_->Save(/*is_last=*/true);
+  trace_->End();  // what it has to write must not take the time of the last checkpoint
   world_.group->barrier();
   checkpoints_->Release(is_stopping);
   report_->Event(is_stopping ? "stopped on request after step " + std::to_string(state_.step)
@@ -250,18 +250,35 @@ bool Trainer::StepAndFollow() {
   vitals_.BeginStep(state_.step + 1);
   const StepOutcome outcome = WithinMemory([this] { return DoSteps(); });
   trace_->EndStep();
+  const bool is_bad = outcome.bad_step.has_value();
+  const bool is_last = outcome.is_stopping || state_.step >= inputs_.config.train.steps;
   const bool is_given_up =
-      outcome.has_saved && checkpoints_->Finish(/*is_wanted=*/!outcome.must_save);
+      outcome.has_saved && checkpoints_->Finish(/*is_wanted=*/!outcome.must_save,
+                                                /*is_last_left=*/is_last && !is_bad);
   checkpoints_->WarnIfLate();
-  if (outcome.bad_data) {
-    RollBack(*outcome.bad_data);
-    return is_given_up || outcome.is_stopping;
+  if (is_bad) {
+    return rollback_->GoBack(*outcome.bad_step, is_given_up || outcome.is_stopping);
   }
-  return is_given_up || outcome.is_stopping ||
-         (IsEvery(inputs_.config.train.eval_every) && Evaluate()) ||
-         ((IsEvery(inputs_.config.checkpoint.every_steps) || outcome.is_save_due) &&
-          checkpoints_->Save()) ||
-         (outcome.must_save && checkpoints_->SaveOnRequest());
+  return is_given_up || outcome.is_stopping || Follow(outcome);
+}
+
+bool Trainer::Follow(const StepOutcome& outcome) {
+  try {
+    if (state_.step >= inputs_.config.train.steps) {
+      checkpoints_->RequireFiniteWeights();  // while the run can still go back
+    }
+    return (IsEvery(inputs_.config.train.eval_every) && Evaluate()) ||
+           ((IsEvery(inputs_.config.checkpoint.every_steps) || outcome.is_save_due) &&
+            checkpoints_->Save()) ||
+           (outcome.must_save && checkpoints_->SaveOnRequest());
+  } catch (const DivergedError& error) {
+    checkpoints_->FinishBeforeError();
+    const std::optional<BadStep> bad = step_->BlameLastStep(error.what());
+    if (!bad) {
+      throw;
+    }
+    return rollback_->GoBack(*bad, /*is_stopping=*/false);
+  }
 }
 
 StepOutcome Trainer::DoSteps() {
@@ -280,25 +297,6 @@ StepOutcome Trainer::DoSteps() {
     checkpoints_->FinishBeforeError();
     throw;
   }
-}
-
-void Trainer::RollBack(const DataRange& bad_data) {
-  const int64_t step = state_.step;
-  std::vector<DataRange> known = std::move(state_.bad_data);
-  known.push_back(bad_data);
-  checkpoints_->FinishBeforeError();
-  if (!resumer_->RollBack()) {
-    throw DivergedError("step " + std::to_string(step) +
-                        " or the one before it was bad, and there is no checkpoint to go back to; "
-                        "set checkpoint.every_steps");
-  }
-  for (const DataRange& range : known) {
-    if (std::find(state_.bad_data.begin(), state_.bad_data.end(), range) == state_.bad_data.end()) {
-      state_.bad_data.push_back(range);
-    }
-  }
-  step_->GoOnFromState();
-  report_->GoBackTo(state_.step);
 }
 
 bool Trainer::Evaluate() {

@@ -17,6 +17,7 @@
 #include "worker/run/inputs.h"
 #include "worker/run/launch.h"
 #include "worker/run/resume.h"
+#include "worker/run/rollback.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
 #include "worker/run/step_trace.h"
@@ -63,8 +64,8 @@ class Trainer {
   bool StepAndFollow();
   /// One step, and with what is late all that has been done, if something is due that needs it.
   StepOutcome DoSteps();
-  /// To the newest checkpoint. Errors: DivergedError if there is none.
-  void RollBack(const DataRange& bad_data);
+  /// What is due after a good step. Returns whether some rank was asked to stop.
+  bool Follow(const StepOutcome& outcome);
   bool IsEvery(int64_t steps) const { return steps > 0 && state_.step % steps == 0; }
   /// Unless the present step has been evaluated. Returns the same.
   bool Evaluate();
@@ -86,6 +87,7 @@ class Trainer {
   std::optional<CheckpointKeeper> checkpoints_;
   std::optional<TrainingStep> step_;
   std::optional<Resumer> resumer_;
+  std::optional<Rollback> rollback_;
   std::optional<StepTrace> trace_;
   /// A stop has interrupted the evaluation that the checkpoint's step asks for.
   bool must_evaluate_first_ = false;

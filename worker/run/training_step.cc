@@ -48,23 +48,23 @@ std::string Text(double value) {
   return text;
 }
 
-/// "the loss is nan".
+/// "step 14: the loss is nan".
 std::string Describe(Verdict verdict, const StepMetrics& metrics, const TrainConfig::Train& train) {
+  const std::string step = "step " + std::to_string(metrics.step) + ": ";
   if (verdict == Verdict::kSpike) {
-    return "the loss " + Text(double{metrics.loss}) + " or the gradient norm " +
+    return step + "the loss " + Text(double{metrics.loss}) + " or the gradient norm " +
            Text(double{metrics.grad_norm}) + " is more than " + Text(train.spike_deviations) +
            " standard deviations above the mean of " + std::to_string(train.spike_window) +
            " good steps";
   }
   const bool is_loss = !std::isfinite(metrics.loss);
-  return std::string("the ") + (is_loss ? "loss" : "gradient norm") + " is " +
+  return step + "the " + (is_loss ? "loss" : "gradient norm") + " is " +
          Text(double{is_loss ? metrics.loss : metrics.grad_norm});
 }
 
 [[noreturn]] void Diverge(const std::string& what, const StepMetrics& metrics,
                           const std::string& why) {
-  throw DivergedError("step " + std::to_string(metrics.step) + ": " + what + " (lr " +
-                      Text(metrics.lr) + "); the weights were not updated" + why +
+  throw DivergedError(what + " (lr " + Text(metrics.lr) + "); the weights were not updated" + why +
                       ". Lower optimizer.lr, clip with train.max_grad_norm, or look at the data "
                       "of this step");
 }
@@ -76,7 +76,7 @@ void StepOutcome::Add(const StepOutcome& later) {
   must_save = must_save || later.must_save;
   is_save_due = is_save_due || later.is_save_due;
   has_saved = has_saved || later.has_saved;
-  bad_data = bad_data ? bad_data : later.bad_data;
+  bad_step = bad_step ? bad_step : later.bad_step;
 }
 
 TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
@@ -94,7 +94,7 @@ TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, Run
     return;
   }
   std::vector<int64_t> sizes;
-  for (int64_t i = 0; i < plan_.forwards; ++i) {
+  for (int64_t i = 0; i < plan_.forwards && plan_.At(i).divisor != 0; ++i) {
     sizes.push_back(plan_.At(i).samples);
   }
   batches_.ExpectSteps(std::move(sizes), plan_.is_even ? 0 : plan_.samples);
@@ -111,10 +111,12 @@ int64_t TrainingStep::forwards_per_poll() const {
 at::Tensor TrainingStep::Backward(const MicroBatch& micro, bool is_last_forward) {
   const TrainConfig::Train& train = context_.config.train;
   context_.vitals.Enter(contract::WorkerPhase::kWaitingForData);
-  const Batch batch = batches_.Next(micro.samples, state_.cursor);
+  const bool counts = micro.divisor != 0;
+  const Batch batch = counts ? batches_.Next(micro.samples, state_.cursor) : Padding();
+  first_batch_ = first_batch_ ? first_batch_ : batch;
   context_.vitals.Enter(contract::WorkerPhase::kForward);
   at::Tensor part = LossOf(state_.model.module, batch.inputs, batch.targets);
-  if (micro.divisor == 0) {
+  if (!counts) {
     part = part * 0;
   } else {
     part = counted_.Weigh(part, batch);
@@ -124,6 +126,16 @@ at::Tensor TrainingStep::Backward(const MicroBatch& micro, bool is_last_forward)
   context_.vitals.Enter(contract::WorkerPhase::kBackward);
   part.backward();
   return part.detach();
+}
+
+Batch TrainingStep::Padding() const {
+  const at::Tensor inputs = first_batch_->inputs.narrow(0, 0, 1);
+  return {inputs, /*targets=*/inputs, 0};  // of those of the batch, none might count
+}
+
+DataCursor TrainingStep::EndOfStep(const DataCursor& cursor) const {
+  return plan_.is_even ? batches_.AfterRounds(cursor, plan_.own_samples)
+                       : batches_.Behind(cursor, plan_.samples);
 }
 
 at::Tensor TrainingStep::Tell(const at::Tensor& loss, double seconds) {
@@ -144,6 +156,7 @@ std::optional<at::Tensor> TrainingStep::ForwardBackward(Clock::time_point start)
   const int64_t forwards = plan_.forwards;
   const int64_t every = forwards_per_poll();
   counted_.BeginStep();
+  first_batch_.reset();
   waited_before_ = batches_.waited_seconds();
   at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(context_.world.device));
   for (int64_t i = 0; i < forwards; ++i) {
@@ -183,7 +196,8 @@ StepOutcome TrainingStep::Do() {
   const double factor = config.schedule.Factor(state_.step);
   state_.optimizer->SetRateFactor(factor);
   const DataCursor before = state_.cursor;
-  state_.cursor = BeginBehind(state_.bad_data, state_.cursor);
+  state_.cursor = BeginBehind(state_.bad_data, state_.cursor,
+                              [this](const DataCursor& cursor) { return EndOfStep(cursor); });
   StepMetrics metrics;
   metrics.step = state_.step + 1;
   metrics.lr = config.optimizer.lr * factor;
@@ -241,7 +255,7 @@ void TrainingStep::Update(const at::Tensor& told, Issued issued) {
 StepOutcome TrainingStep::Flush() {
   StepOutcome outcome = Read(/*kept=*/0);
   read_at_.reset();  // what comes now is no part of a step
-  if (!outcome.bad_data) {
+  if (!outcome.bad_step) {
     state_.judged = judge_.Steps();
   }
   return outcome;
@@ -256,10 +270,10 @@ void TrainingStep::GoOnFromState() {
 StepOutcome TrainingStep::Read(size_t kept) {
   StepOutcome outcome;
   // What follows a step that the run goes back before was not updated with, and is done again.
-  while (issued_.size() > (outcome.bad_data ? 0 : kept)) {
+  while (issued_.size() > (outcome.bad_step ? 0 : kept)) {
     Issued issued = std::move(issued_.front());
     issued_.pop_front();
-    const bool is_undone = outcome.bad_data.has_value();
+    const bool is_undone = outcome.bad_step.has_value();
     outcome.Add(ReadOne(issued, is_undone));
   }
   return outcome;
@@ -282,25 +296,28 @@ StepOutcome TrainingStep::ReadOne(Issued& issued, bool is_undone) {
   }
   metrics.is_skipped = action != StepAction::kGoOn;
   Report(metrics);
-  if (action != StepAction::kGoOn) {
-    TellBad(verdict, action, metrics);
-  }
-  if (action == StepAction::kRollBack) {
-    outcome.bad_data = issued.data;
+  last_data_ = issued.data;
+  if (action == StepAction::kSkip) {
+    FaultNotice each;
+    context_.report.Warn(
+        each, metrics.step,
+        Describe(verdict, metrics, context_.config.train) +
+            "; the weights were not updated, and training goes on with the next step");
+  } else if (action == StepAction::kRollBack) {
+    outcome.bad_step = {metrics.step, issued.data,
+                        Describe(verdict, metrics, context_.config.train)};
   }
   return outcome;
 }
 
-void TrainingStep::TellBad(Verdict verdict, StepAction action, const StepMetrics& metrics) {
-  FaultNotice each;
-  context_.report.Warn(
-      each, metrics.step,
-      "step " + std::to_string(metrics.step) + ": " +
-          Describe(verdict, metrics, context_.config.train) + "; " +
-          (action == StepAction::kSkip
-               ? "the weights were not updated, and training goes on with the next step"
-               : "training goes back to the newest checkpoint, and on without the data of this "
-                 "step"));
+std::optional<BadStep> TrainingStep::BlameLastStep(const std::string& what) {
+  if (context_.config.train.on_nonfinite != "rollback") {
+    return std::nullopt;
+  }
+  if (bad_steps_.Note(Verdict::kNonFinite) == StepAction::kStop) {
+    throw DivergedError(what + bad_steps_.why());
+  }
+  return BadStep{state_.step, last_data_, what};
 }
 
 void TrainingStep::TakeTime(Issued& issued) {

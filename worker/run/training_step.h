@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 
 #include "worker/batch/step_plan.h"
 #include "worker/metrics/metrics.h"
@@ -30,9 +31,8 @@ struct StepOutcome {
   bool is_save_due = false;
   /// The save that was begun before has ended on all ranks.
   bool has_saved = false;
-  /// The run must go back to a checkpoint, and on from there without these data: those of a bad
-  /// step.
-  std::optional<DataRange> bad_data = {};
+  /// The run must go back to a checkpoint.
+  std::optional<BadStep> bad_step = {};
 
   /// Of later steps.
   void Add(const StepOutcome& later);
@@ -60,12 +60,16 @@ class TrainingStep {
   /// One step; collective. Returns what is known of those that have been read. A step that does not
   /// fit into the grace of a stop is left unfinished, and leaves no trace: Note [Stopping in the
   /// middle]. Errors: DivergedError for a bad step, if its policy is to stop or a limit is reached;
-  /// nothing was updated with its gradients or behind it.
+  /// nothing was updated with its gradients, nor behind it unless it is a limit that is reached.
   StepOutcome Do();
   /// Reads what is left, and completes the state for a checkpoint. Collective. Errors: as Do's.
   StepOutcome Flush();
   /// The state was loaded: goes on from it.
   void GoOnFromState();
+  /// The last step, which has been read, has made weights infinite or NaN, as `what` says. Returns
+  /// it as a bad step if train.on_nonfinite is to go back before such a step, as far as
+  /// train.max_rollbacks lets it; the same on all ranks.
+  std::optional<BadStep> BlameLastStep(const std::string& what);
 
   /// How many forwards follow each other until ranks ask each other whether to stop; the same on
   /// all ranks.
@@ -90,6 +94,11 @@ class TrainingStep {
   std::optional<at::Tensor> ForwardBackward(Clock::time_point start);
   /// Returns its part of the loss.
   at::Tensor Backward(const MicroBatch& micro, bool is_last_forward);
+  /// What a forward takes that does not count: of the first batch of the step, so that what is
+  /// wrong with the data of other steps does no harm to this one.
+  Batch Padding() const;
+  /// Where a step ends that begins at `cursor`.
+  DataCursor EndOfStep(const DataCursor& cursor) const;
   /// The mean over the ranks of the loss, of which this one took `seconds`, and of what they were
   /// asked.
   at::Tensor Tell(const at::Tensor& loss, double seconds);
@@ -105,7 +114,6 @@ class TrainingStep {
   /// `is_undone`: it comes after one that the run goes back before, so only what the ranks told
   /// each other in it counts.
   StepOutcome ReadOne(Issued& issued, bool is_undone);
-  void TellBad(Verdict verdict, StepAction action, const StepMetrics& metrics);
   void TakeTime(Issued& issued);
   void Report(const StepMetrics& metrics);
 
@@ -119,6 +127,10 @@ class TrainingStep {
   StepJudge judge_;
   BadSteps bad_steps_;
   std::deque<Issued> issued_;
+  /// Of the present step.
+  std::optional<Batch> first_batch_;
+  /// Of the last step that was read.
+  DataRange last_data_;
   /// What this rank had waited for data before the step.
   double waited_before_ = 0;
   /// When the last step was read.

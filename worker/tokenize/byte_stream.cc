@@ -1,6 +1,7 @@
 #include "worker/tokenize/byte_stream.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -10,14 +11,17 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 #include <vector>
 
+#include "formats/files/output_stop.h"
 #include "formats/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {
 
 constexpr size_t kInputBytes = size_t{256} << 10;
+constexpr int kPatienceMs = 200;
 
 [[noreturn]] void RefuseInput(const std::string& path, const std::string& cause) {
   throw ConfigError("cannot read " + path + ": " + cause);
@@ -26,8 +30,9 @@ constexpr size_t kInputBytes = size_t{256} << 10;
 /// A file, from its start to its end.
 class PlainStream : public ByteStream {
  public:
+  /// Without waiting for who writes into a pipe: Await does.
   explicit PlainStream(const std::string& path)
-      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) {
       RefuseInput(path, std::strerror(errno));
     }
@@ -39,21 +44,32 @@ class PlainStream : public ByteStream {
 
   size_t Read(char* out, size_t capacity) override {
     for (;;) {
+      CheckOutputsGoOn("read", path_);
+      if (!Await()) {
+        continue;  // a pipe that nobody has opened yet would be at its end
+      }
       const ssize_t count = read(fd_, out, capacity);
       if (count >= 0) {
         bytes_read_ += count;
         return static_cast<size_t>(count);
       }
-      if (errno != EINTR) {
+      if (errno != EINTR && errno != EAGAIN) {
         RefuseInput(path_,
                     std::string(std::strerror(errno)) + " at byte " + std::to_string(bytes_read_));
       }
     }
   }
   int64_t file_bytes_read() const override { return bytes_read_; }
-  const std::string& path() const { return path_; }
 
  private:
+  /// Until there is something to read, or to look whether it is still wanted: false.
+  bool Await() const {
+    struct pollfd waiting {
+      fd_, POLLIN, 0
+    };
+    return poll(&waiting, 1, kPatienceMs) > 0;
+  }
+
   std::string path_;
   int fd_;
   int64_t bytes_read_ = 0;
@@ -62,14 +78,15 @@ class PlainStream : public ByteStream {
 /// What both kinds of compressed files have.
 class CompressedStream : public ByteStream {
  public:
-  explicit CompressedStream(const std::string& path) : file_(path), input_(kInputBytes) {}
+  CompressedStream(std::unique_ptr<ByteStream> file, std::string path)
+      : file_(std::move(file)), path_(std::move(path)), input_(kInputBytes) {}
 
-  int64_t file_bytes_read() const override { return file_.file_bytes_read(); }
+  int64_t file_bytes_read() const override { return file_->file_bytes_read(); }
 
  protected:
   /// False at the end of the file.
   bool Refill() {
-    count_ = file_.Read(input_.data(), input_.size());
+    count_ = file_->Read(input_.data(), input_.size());
     at_ = 0;
     return count_ != 0;
   }
@@ -77,14 +94,15 @@ class CompressedStream : public ByteStream {
   size_t available() const { return count_ - at_; }
   void Consume(size_t count) { at_ += count; }
   [[noreturn]] void RefuseHere(const std::string& cause) const {
-    RefuseInput(file_.path(),
+    RefuseInput(path_,
                 cause + " at byte " +
-                    std::to_string(file_.file_bytes_read() - static_cast<int64_t>(available())) +
+                    std::to_string(file_->file_bytes_read() - static_cast<int64_t>(available())) +
                     " of the compressed file");
   }
 
  private:
-  PlainStream file_;
+  std::unique_ptr<ByteStream> file_;
+  std::string path_;
   std::vector<char> input_;
   size_t at_ = 0;
   size_t count_ = 0;
@@ -92,7 +110,8 @@ class CompressedStream : public ByteStream {
 
 class GzipStream : public CompressedStream {
  public:
-  explicit GzipStream(const std::string& path) : CompressedStream(path) {
+  GzipStream(std::unique_ptr<ByteStream> file, const std::string& path)
+      : CompressedStream(std::move(file), path) {
     // 16: only gzip, with its header and checksum.
     if (inflateInit2(&state_, 15 + 16) != Z_OK) {
       throw std::bad_alloc();
@@ -145,8 +164,8 @@ class GzipStream : public CompressedStream {
 
 class ZstdStream : public CompressedStream {
  public:
-  explicit ZstdStream(const std::string& path)
-      : CompressedStream(path), state_(ZSTD_createDStream()) {
+  ZstdStream(std::unique_ptr<ByteStream> file, const std::string& path)
+      : CompressedStream(std::move(file), path), state_(ZSTD_createDStream()) {
     if (state_ == nullptr) {
       throw std::bad_alloc();
     }
@@ -194,14 +213,22 @@ class ZstdStream : public CompressedStream {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> OpenByteStream(const std::string& path) {
+std::unique_ptr<ByteStream> OpenPlainStream(const std::string& path) {
+  return std::make_unique<PlainStream>(path);
+}
+
+std::unique_ptr<ByteStream> Decompressed(std::unique_ptr<ByteStream> raw, const std::string& path) {
   if (path.ends_with(".gz")) {
-    return std::make_unique<GzipStream>(path);
+    return std::make_unique<GzipStream>(std::move(raw), path);
   }
   if (path.ends_with(".zst")) {
-    return std::make_unique<ZstdStream>(path);
+    return std::make_unique<ZstdStream>(std::move(raw), path);
   }
-  return std::make_unique<PlainStream>(path);
+  return raw;
+}
+
+std::unique_ptr<ByteStream> OpenByteStream(const std::string& path) {
+  return Decompressed(OpenPlainStream(path), path);
 }
 
 int64_t FileBytes(const std::string& path) {

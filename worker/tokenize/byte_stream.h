@@ -18,6 +18,14 @@ class ByteStream {
   virtual int64_t file_bytes_read() const = 0;
 };
 
+/// Reads a file as it is. A read that waits, as of a pipe, ends with StopOutputs(). Errors:
+/// ConfigError naming path and cause; fsdp::archive::Error then.
+std::unique_ptr<ByteStream> OpenPlainStream(const std::string& path);
+
+/// Decompresses what `raw` gives, if `path`, its name in errors, ends with .gz (gzip) or .zst
+/// (Zstandard); else returns it. Memory: 1 MiB, for .zst up to 128 MiB where the file asks for it.
+std::unique_ptr<ByteStream> Decompressed(std::unique_ptr<ByteStream> raw, const std::string& path);
+
 /// Decompresses a file whose name ends with .gz (gzip) or .zst (Zstandard). Errors: ConfigError
 /// naming path and cause. Memory: 1 MiB, for .zst up to 128 MiB where the file asks for it.
 std::unique_ptr<ByteStream> OpenByteStream(const std::string& path);

@@ -8,7 +8,21 @@
 namespace fsdprun::worker {
 namespace {
 
-constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr size_t kHeadBytes = 4096;
+
+[[noreturn]] void RefuseJson(const std::string& path, const std::string& why) {
+  throw ConfigError("cannot tell what " + path + " is: " + why +
+                    "; give --input-format jsonl if each line is an object with a text, or "
+                    "--input-format text to learn all of it");
+}
+
+/// `head`: what a file that is taken for text begins with.
+void CheckIsNoJson(const std::string& path, std::string_view head) {
+  const size_t first = head.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && head[first] == '{') {
+    RefuseJson(path, "it begins with {, as JSON does");
+  }
+}
 
 }  // namespace
 
@@ -19,15 +33,36 @@ InputFormat FormatOfName(const std::string& path) {
       name.remove_suffix(suffix.size());
     }
   }
+  if (name.ends_with(".json")) {
+    RefuseJson(path, "a .json can be one document or lines of JSON");
+  }
   return name.ends_with(".jsonl") || name.ends_with(".ndjson") ? InputFormat::kJsonl
                                                                : InputFormat::kText;
 }
 
-DocumentReader::DocumentReader(std::vector<std::string> paths, InputFormat format)
-    : paths_(std::move(paths)), format_(format) {
+DocumentReader::DocumentReader(std::vector<std::string> paths, ReadOptions options)
+    : paths_(std::move(paths)), options_(std::move(options)) {
   for (const std::string& path : paths_) {
-    total_bytes_ += FileBytes(path);
+    const int64_t file_bytes = FileBytes(path);
+    total_bytes_ += file_bytes;
+    LookInto(path, file_bytes);
   }
+}
+
+InputFormat DocumentReader::FormatOf(const std::string& path) const {
+  return options_.format == InputFormat::kByName ? FormatOfName(path) : options_.format;
+}
+
+/// Before hours of work: what is refused when its turn comes is refused now. A pipe can be read
+/// only once.
+void DocumentReader::LookInto(const std::string& path, int64_t file_bytes) const {
+  if (FormatOf(path) != InputFormat::kText || options_.format != InputFormat::kByName ||
+      file_bytes == 0) {
+    return;
+  }
+  std::string head(kHeadBytes, '\0');
+  head.resize(options_.open(path)->Read(head.data(), head.size()));
+  CheckIsNoJson(path, head);
 }
 
 int64_t DocumentReader::bytes_read() const {
@@ -39,8 +74,8 @@ bool DocumentReader::OpenNext() {
     return false;
   }
   const std::string& path = paths_[next_path_++];
-  stream_ = OpenByteStream(path);
-  stream_format_ = format_ == InputFormat::kByName ? FormatOfName(path) : format_;
+  stream_ = options_.open(path);
+  stream_format_ = FormatOf(path);
   is_at_end_ = false;
   next_line_ = 1;
   return true;
@@ -56,15 +91,20 @@ void DocumentReader::RefuseLarge(const std::string& what) const {
 /// Reads some more; false at the end of the stream.
 bool DocumentReader::Fill() {
   const size_t before = buffer_.size();
-  buffer_.resize(before + kReadBytes);
-  const size_t count = stream_->Read(buffer_.data() + before, kReadBytes);
+  buffer_.resize(before + options_.read_bytes);
+  const size_t count = stream_->Read(buffer_.data() + before, options_.read_bytes);
   buffer_.resize(before + count);
   is_at_end_ = count == 0;
   return !is_at_end_;
 }
 
 void DocumentReader::TakeRest(RawDocuments& documents) {
+  bool is_head = options_.format == InputFormat::kByName;
   while (Fill()) {
+    if (is_head) {
+      CheckIsNoJson(documents.source, buffer_);
+      is_head = false;
+    }
     if (buffer_.size() > kMaxDocumentBytes) {
       RefuseLarge("the text");
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@ namespace fsdprun::worker {
 
 /// What a document is in a file of input.
 enum class InputFormat {
-  /// By the file's name, before .gz or .zst: .jsonl and .ndjson are kJsonl, all else is kText.
+  /// By the file's name, before .gz or .zst: .jsonl and .ndjson are kJsonl, all else is kText, but
+  /// for what looks like JSON, which nobody wants to learn by accident: it is refused.
   kByName,
   /// The whole file.
   kText,
@@ -21,7 +23,8 @@ enum class InputFormat {
   kJsonl,
 };
 
-/// Which of the others kByName is for this file. Pure.
+/// Which of the others kByName is for this file. Errors: ConfigError for a name that ends with
+/// .json, as of one document or of lines. Pure.
 InputFormat FormatOfName(const std::string& path);
 
 /// Documents as they are in the input: some lines of a file, or a file.
@@ -34,11 +37,20 @@ struct RawDocuments {
   std::vector<std::string> texts;
 };
 
+/// How files are opened and read.
+struct ReadOptions {
+  InputFormat format = InputFormat::kByName;
+  std::function<std::unique_ptr<ByteStream>(const std::string&)> open = OpenByteStream;
+  /// At least so many at once.
+  size_t read_bytes = size_t{1} << 20;
+};
+
 /// Reads files in their order, some documents at a time. Thread: one.
 class DocumentReader {
  public:
-  /// Errors: as FileBytes'.
-  DocumentReader(std::vector<std::string> paths, InputFormat format);
+  /// With kByName it looks into each regular file. Errors: as FileBytes' and FormatOfName's;
+  /// ConfigError for a file that kByName takes for text and that begins with an object of JSON.
+  DocumentReader(std::vector<std::string> paths, ReadOptions options);
 
   /// About 1 MiB of documents, or one that is larger; false at the end. Errors: as ByteStream's;
   /// for a document of more than kMaxDocumentBytes.
@@ -51,6 +63,8 @@ class DocumentReader {
   static constexpr size_t kMaxDocumentBytes = size_t{1} << 30;
 
  private:
+  InputFormat FormatOf(const std::string& path) const;
+  void LookInto(const std::string& path, int64_t file_bytes) const;
   bool OpenNext();
   bool Fill();
   void TakeLines(RawDocuments& documents);
@@ -58,7 +72,7 @@ class DocumentReader {
   [[noreturn]] void RefuseLarge(const std::string& what) const;
 
   std::vector<std::string> paths_;
-  InputFormat format_;
+  ReadOptions options_;
   int64_t total_bytes_ = 0;
 
   size_t next_path_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -49,15 +50,23 @@ class OrderedWorkers {
   }
   /// Inputs whose results have not been taken.
   size_t pending() const { return submitted_.size(); }
+  /// Whether the result of the oldest of them is there; waits for it so long at most.
+  /// Precondition: pending() > 0.
+  bool Await(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, most, [&] { return submitted_.front()->IsDone(); });
+  }
   /// The result of the oldest of them; waits for it. Throws what its work has thrown. Precondition:
   /// pending() > 0.
   Out Take() {
     const std::shared_ptr<Job> job = std::move(submitted_.front());
     submitted_.pop_front();
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return job->output.has_value() || job->failure != nullptr; });
-    if (job->failure != nullptr) {
-      std::rethrow_exception(job->failure);
+    changed_.wait(lock, [&] { return job->IsDone(); });
+    // Out of the job, which the thread that did it may be the last to hold.
+    std::exception_ptr failure = std::move(job->failure);
+    if (failure != nullptr) {
+      std::rethrow_exception(std::move(failure));
     }
     return std::move(*job->output);
   }
@@ -67,6 +76,8 @@ class OrderedWorkers {
     In input;
     std::optional<Out> output;
     std::exception_ptr failure;
+
+    bool IsDone() const { return output.has_value() || failure != nullptr; }
   };
 
   void Run() {
@@ -96,7 +107,7 @@ class OrderedWorkers {
     }
     const std::lock_guard lock(mutex_);
     job.output = std::move(output);
-    job.failure = failure;
+    job.failure = std::move(failure);
   }
 
   const std::function<Out(In&)> work_;

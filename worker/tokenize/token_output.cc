@@ -1,14 +1,13 @@
 #include "worker/tokenize/token_output.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "formats/tokens/llmc_header.h"
-#include "formats/tokens/llmc_writer.h"
 #include "formats/tokens/megatron_writer.h"
 #include "fsdp_runtime/archive/error.h"
 
@@ -19,6 +18,8 @@ using fsdp::archive::Error;
 
 // Megatron-LM's own limit, below 2^16.
 constexpr int64_t kMegatronUint16Ids = 65500;
+// Of the number in the name of one of several files.
+constexpr size_t kNumberDigits = 6;
 
 int64_t HeaderBytes(TokenFormat format) {
   return format == TokenFormat::kLlmc ? kLlmcHeaderBytes : 0;
@@ -33,22 +34,22 @@ std::unique_ptr<OutputFile> DescriptionOf(const TokenOutput::Options& options,
   auto file = std::make_unique<OutputFile>(TokenFileInfoPath(path),
                                            static_cast<int64_t>(text.size()), options.existing);
   file->Write(0, text);
+  file->Finish();
   return file;
 }
 
-/// Gives all their names, or none.
-void PublishAll(const std::vector<OutputFile*>& files) {
-  size_t published = 0;
-  try {
-    for (; published < files.size(); ++published) {
-      files[published]->Publish();
+/// Of what follows PREFIX in a name: whether it is of a numbered file; none if of no data set.
+std::optional<bool> IsNumbered(std::string_view rest) {
+  const bool is_numbered = rest.starts_with('_');
+  if (is_numbered) {
+    const size_t digits = std::min(rest.find_first_not_of("0123456789", 1), rest.size()) - 1;
+    if (digits < kNumberDigits) {
+      return std::nullopt;
     }
-  } catch (...) {
-    for (size_t i = 0; i < published; ++i) {
-      unlink(files[i]->path().c_str());
-    }
-    throw;
+    rest.remove_prefix(1 + digits);
   }
+  const bool is_of_set = rest == ".bin" || rest == ".bin.json" || rest == ".idx";
+  return is_of_set ? std::optional(is_numbered) : std::nullopt;
 }
 
 }  // namespace
@@ -69,49 +70,83 @@ std::string TokenFileName(const std::string& prefix, bool is_one_of_several, siz
   return prefix + number + ".bin";
 }
 
-TokenOutput::TokenOutput(Options options) : options_(std::move(options)) { BeginFile(); }
+std::vector<std::string> FilesOfDataSet(const std::string& prefix) {
+  const std::filesystem::path start(prefix);
+  const std::string base = start.filename().string();
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(FolderOf(prefix), error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(base) && IsNumbered(std::string_view(name).substr(base.size()))) {
+      found.push_back((start.parent_path() / name).string());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TokenOutput::File::File(const std::string& path, const Options& options)
+    : data(path, options.info.dtype, HeaderBytes(options.format), options.existing) {}
+
+TokenOutput::TokenOutput(Options options)
+    : options_(std::move(options)), is_numbered_(options_.shard_tokens > 0) {
+  if (options_.existing == Existing::kRefuse) {
+    const std::vector<std::string> there = FilesOfDataSet(options_.prefix);
+    if (!there.empty()) {
+      RefuseExisting(there.front());
+    }
+  }
+  BeginFile();
+}
+
+int64_t TokenOutput::MostTokensOfFile() const {
+  if (options_.shard_tokens > 0) {
+    return options_.shard_tokens;
+  }
+  return options_.format == TokenFormat::kLlmc ? options_.most_llmc_tokens : INT64_MAX;
+}
+
+size_t TokenOutput::Room() const {
+  return static_cast<size_t>(MostTokensOfFile() - files_.back()->data.tokens());
+}
 
 void TokenOutput::BeginFile() {
-  files_.push_back(std::make_unique<TokenBinWriter>(
-      TokenFileName(options_.prefix, options_.shard_tokens > 0, files_.size()), options_.info.dtype,
-      HeaderBytes(options_.format), options_.existing));
+  if (!files_.empty() && !is_numbered_) {
+    // The first one was to be the only one.
+    is_numbered_ = true;
+    File& first = *files_.front();
+    first.data.file().SetPath(TokenFileName(options_.prefix, is_numbered_, 0));
+    first.description->SetPath(TokenFileInfoPath(first.data.file().path()));
+  }
+  files_.push_back(std::make_unique<File>(
+      TokenFileName(options_.prefix, is_numbered_, files_.size()), options_));
 }
 
 void TokenOutput::EndFile() {
-  TokenBinWriter& file = *files_.back();
-  file.Flush();
+  File& file = *files_.back();
   if (options_.format == TokenFormat::kLlmc) {
-    file.file().Write(0, FormatLlmcHeader(options_.info.dtype, file.tokens()));
+    file.data.file().Write(0, FormatLlmcHeader(options_.info.dtype, file.data.tokens()));
   }
+  file.data.Finish();
+  file.description = DescriptionOf(options_, file.data.file().path(), file.data.tokens());
 }
 
 void TokenOutput::Append(const uint32_t* ids, size_t count) {
-  TokenBinWriter& file = *files_.back();
-  const auto added = static_cast<int64_t>(count);
-  if (options_.format == TokenFormat::kLlmc && added > kLlmcMostTokens - file.tokens()) {
-    throw Error("cannot write more than " + std::to_string(kLlmcMostTokens) + " tokens to " +
-                file.file().path() +
-                ": llm.c counts them in 32 bits; divide them with --shard-tokens, or use --format "
-                "megatron");
-  }
-  file.Append(ids, count);
-  tokens_ += added;
+  files_.back()->data.Append(ids, count);
+  tokens_ += static_cast<int64_t>(count);
 }
 
 void TokenOutput::AddDocument(const uint32_t* ids, size_t count) {
   if (options_.format == TokenFormat::kMegatron) {
     if (static_cast<int64_t>(count) > kMegatronMostDocumentTokens) {
       throw Error("cannot write a document of " + std::to_string(count) + " tokens to " +
-                  files_.back()->file().path() + ": Megatron-LM takes at most " +
+                  files_.back()->data.file().path() + ": Megatron-LM takes at most " +
                   std::to_string(kMegatronMostDocumentTokens) + "; divide it");
     }
     document_lengths_.push_back(static_cast<int32_t>(count));
   }
-  while (options_.shard_tokens > 0) {
-    const auto room = static_cast<size_t>(options_.shard_tokens - files_.back()->tokens());
-    if (count <= room) {
-      break;
-    }
+  for (size_t room = Room(); count > room; room = Room()) {
     Append(ids, room);
     ids += room;
     count -= room;
@@ -121,27 +156,45 @@ void TokenOutput::AddDocument(const uint32_t* ids, size_t count) {
   Append(ids, count);
 }
 
+/// Of an earlier run with more files, or with an index, which no .bin of the new ones has.
+std::vector<std::string> TokenOutput::StaleFiles(const std::vector<OutputFile*>& written) const {
+  const size_t base = std::filesystem::path(options_.prefix).filename().string().size();
+  std::vector<std::string> stale;
+  for (const std::string& path : FilesOfDataSet(options_.prefix)) {
+    const std::string name = std::filesystem::path(path).filename().string();
+    const bool is_written =
+        std::any_of(written.begin(), written.end(), [&](const OutputFile* file) {
+          return std::filesystem::path(file->path()).filename() == name;
+        });
+    if (!is_written && IsNumbered(std::string_view(name).substr(base)) == is_numbered_) {
+      stale.push_back(path);
+    }
+  }
+  return stale;
+}
+
 std::vector<std::string> TokenOutput::Publish() {
   EndFile();
-  // What a reader looks for comes last.
-  std::vector<std::unique_ptr<OutputFile>> beside;
+  std::vector<OutputFile*> all;
+  std::unique_ptr<OutputFile> index;
   if (options_.format == TokenFormat::kMegatron) {
     const auto documents = static_cast<int64_t>(document_lengths_.size());
-    beside.push_back(std::make_unique<OutputFile>(
-        options_.prefix + ".idx", MegatronIndexBytes(documents), options_.existing));
-    WriteMegatronIndex(document_lengths_, options_.info.dtype, *beside.back());
+    index = std::make_unique<OutputFile>(options_.prefix + ".idx", MegatronIndexBytes(documents),
+                                         options_.existing);
+    WriteMegatronIndex(document_lengths_, options_.info.dtype, *index);
+    all.push_back(index.get());
   }
-  std::vector<std::string> names;
-  std::vector<OutputFile*> all;
   for (const auto& file : files_) {
-    names.push_back(file->file().path());
-    beside.push_back(DescriptionOf(options_, names.back(), file->tokens()));
+    all.push_back(file->description.get());
   }
-  std::transform(beside.begin(), beside.end(), std::back_inserter(all),
-                 [](const auto& file) { return file.get(); });
-  std::transform(files_.begin(), files_.end(), std::back_inserter(all),
-                 [](const auto& file) { return &file->file(); });
-  PublishAll(all);
+  // What a reader looks for comes last.
+  std::vector<std::string> names;
+  for (const auto& file : files_) {
+    all.push_back(&file->data.file());
+    names.push_back(file->data.file().path());
+  }
+  PublishTogether(
+      all, options_.existing == Existing::kReplace ? StaleFiles(all) : std::vector<std::string>());
   return names;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "formats/files/interruption.h"
+#include "formats/files/output_stop.h"
 #include "formats/json/strict_json.h"
 #include "worker/config/command_line.h"
 #include "worker/tokenize/document_reader.h"
@@ -24,6 +26,7 @@ namespace {
 
 constexpr int64_t kMostThreads = 256;
 constexpr size_t kMostPendingBytes = size_t{64} << 20;
+constexpr auto kPatience = std::chrono::milliseconds(200);
 
 template <class Value, size_t kCount>
 Value ValueOfName(const std::string& flag, const std::string& name,
@@ -74,6 +77,11 @@ void CheckRequest(const TokenizeRequest& request) {
   if (request.shard_tokens < 0) {
     throw UsageError("--shard-tokens " + std::to_string(request.shard_tokens) +
                      ": expected an integer >= 0");
+  }
+  if (request.shard_tokens > kLlmcMostTokens && request.format == "llmc") {
+    throw UsageError("--shard-tokens " + std::to_string(request.shard_tokens) +
+                     ": expected at most " + std::to_string(kLlmcMostTokens) +
+                     " with --format llmc, which counts them in 32 bits");
   }
   if (request.shard_tokens > 0 && request.format == "megatron") {
     throw UsageError("--shard-tokens: not with --format megatron, whose files have no limit");
@@ -138,6 +146,11 @@ void AddAll(const EncodedDocuments& encoded, TokenOutput& output, TokenizeResult
   }
   result.documents += static_cast<int64_t>(encoded.ends.size());
   result.empty_documents += encoded.empty_documents;
+  result.replaced_documents += encoded.replaced_documents;
+  if (result.skipped_lines == 0) {
+    result.first_skipped = encoded.first_skipped;
+  }
+  result.skipped_lines += encoded.skipped_lines;
 }
 
 /// Reads on while there is less than the threads can hold, and takes what is ready.
@@ -158,6 +171,9 @@ void Pump(DocumentReader& reader, OrderedWorkers<Work, WorkDone>& workers, size_
       }
       continue;
     }
+    while (!workers.Await(kPatience)) {
+      CheckOutputsGoOn("write", output.prefix());
+    }
     const WorkDone done = workers.Take();
     pending_bytes -= done.byte_count;
     AddAll(done.encoded, output, result);
@@ -167,7 +183,40 @@ void Pump(DocumentReader& reader, OrderedWorkers<Work, WorkDone>& workers, size_
   }
 }
 
-std::string Summary(const TokenizeResult& result) {
+EncodeOptions EncodeOptionsOf(const TokenizeRequest& request, const Tokenizer& tokenizer) {
+  EncodeOptions options;
+  options.text_key = request.text_key;
+  options.document_end = DocumentEnd(request, tokenizer);
+  options.special = request.adds_special_tokens ? Tokenizer::SpecialTokens::kAdded
+                                                : Tokenizer::SpecialTokens::kOmitted;
+  options.replaces_invalid_utf8 = request.replaces_invalid_utf8;
+  options.skips_bad_lines = request.skips_bad_lines;
+  return options;
+}
+
+[[noreturn]] void RefuseNoText(const TokenizeRequest& request, const TokenizeResult& result) {
+  std::string text = "cannot tokenize " + request.inputs.front() +
+                     (request.inputs.size() > 1 ? " and the other files" : "") +
+                     ": there is no text in it; nothing was written";
+  if (result.skipped_lines > 0) {
+    text += "; " + WithCommas(result.skipped_lines) +
+            " lines were skipped, the first: " + result.first_skipped;
+  }
+  throw ConfigError(text);
+}
+
+/// Once what was written is removed: a thread may be at work on a large document for minutes, and
+/// nobody waits for it any more.
+void EndProgramIfInterrupted(const std::exception& error) {
+  if (Interruption::HasCome()) {
+    std::fprintf(stderr, "fsdp-train: %s\n", error.what());
+    Interruption::EndIfInterrupted();
+  }
+}
+
+}  // namespace
+
+std::string TokenizeSummary(const TokenizeResult& result) {
   const size_t count = result.files.size();
   std::string text = "wrote " + WithCommas(result.state.tokens) + " tokens of " +
                      WithCommas(result.documents) + " documents to " + result.files.front();
@@ -180,22 +229,24 @@ std::string Summary(const TokenizeResult& result) {
   if (result.empty_documents > 0) {
     text += "; " + WithCommas(result.empty_documents) + " documents without text were left out";
   }
+  if (result.replaced_documents > 0) {
+    text += "; " + WithCommas(result.replaced_documents) +
+            " documents have U+FFFD in place of what is no text";
+  }
+  if (result.skipped_lines > 0) {
+    text += "; " + WithCommas(result.skipped_lines) +
+            " lines were skipped, the first: " + result.first_skipped;
+  }
   return text;
 }
-
-}  // namespace
 
 TokenizeResult Tokenize(const TokenizeRequest& request, TokenizeProgress& progress) {
   CheckRequest(request);
   const std::unique_ptr<const Tokenizer> tokenizer = OpenTokenizer(request.tokenizer);
-  EncodeOptions options;
-  options.text_key = request.text_key;
-  options.document_end = DocumentEnd(request, *tokenizer);
-  options.special = request.adds_special_tokens ? Tokenizer::SpecialTokens::kAdded
-                                                : Tokenizer::SpecialTokens::kOmitted;
-  options.replaces_invalid_utf8 = request.replaces_invalid_utf8;
-  DocumentReader reader(request.inputs, ParseInputFormat(request.input_format));
-  TokenOutput output(OutputOptions(request, *tokenizer, options.document_end));
+  const EncodeOptions options = EncodeOptionsOf(request, *tokenizer);
+  ReadOptions reading;
+  reading.format = ParseInputFormat(request.input_format);
+  DocumentReader reader(request.inputs, reading);
   TokenizeResult result;
   result.state.total_bytes = reader.total_bytes();
   const int threads = ThreadCount(request.threads);
@@ -204,33 +255,30 @@ TokenizeResult Tokenize(const TokenizeRequest& request, TokenizeProgress& progre
     work.documents = RawDocuments();
     return done;
   });
-  Pump(reader, workers, 2 * static_cast<size_t>(threads) + 2, output, progress, result);
-  if (result.documents == 0) {
-    throw ConfigError("cannot tokenize " + request.inputs.front() +
-                      (request.inputs.size() > 1 ? " and the other files" : "") +
-                      ": there is no text in it; nothing was written");
+  std::optional<TokenOutput> output(OutputOptions(request, *tokenizer, options.document_end));
+  try {
+    Pump(reader, workers, 2 * static_cast<size_t>(threads) + 2, *output, progress, result);
+    if (result.documents == 0) {
+      RefuseNoText(request, result);
+    }
+    result.files = output->Publish();
+  } catch (const std::exception& error) {
+    output.reset();
+    EndProgramIfInterrupted(error);
+    throw;
   }
-  result.files = output.Publish();
   progress.Update(result.state);
   return result;
 }
 
 void RunTokenize(const TokenizeRequest& request) {
   const Interruption interruption;
-  try {
-    TokenizeResult result;
-    {
-      TokenizeProgress progress(stderr);
-      result = Tokenize(request, progress);
-    }
-    std::printf("%s\n", Summary(result).c_str());
-  } catch (const std::exception& error) {
-    if (Interruption::HasCome()) {
-      std::fprintf(stderr, "fsdp-train: %s\n", error.what());
-      Interruption::EndIfInterrupted();
-    }
-    throw;
+  TokenizeResult result;
+  {
+    TokenizeProgress progress(stderr);
+    result = Tokenize(request, progress);
   }
+  std::printf("%s\n", TokenizeSummary(result).c_str());
 }
 
 }  // namespace fsdprun::worker

@@ -36,11 +36,12 @@ std::string FormatTokenizeState(const TokenizeState& state) {
   return text;
 }
 
-TokenizeProgress::TokenizeProgress(std::FILE* out)
+TokenizeProgress::TokenizeProgress(std::FILE* out, std::chrono::milliseconds log_every)
     : out_(out),
       is_terminal_(isatty(fileno(out)) == 1),
+      show_every_(is_terminal_ ? kShowEvery : log_every),
       begin_(std::chrono::steady_clock::now()),
-      next_(begin_ + kShowEvery) {}
+      next_(begin_ + show_every_) {}
 
 TokenizeProgress::~TokenizeProgress() {
   if (is_shown_) {
@@ -52,13 +53,18 @@ TokenizeProgress::~TokenizeProgress() {
 void TokenizeProgress::Update(TokenizeState& state) {
   const auto now = std::chrono::steady_clock::now();
   state.seconds = std::chrono::duration<double>(now - begin_).count();
-  if (!is_terminal_ || now < next_) {
+  if (now < next_) {
     return;
   }
-  std::fprintf(out_, "\r\x1b[K%s", FormatTokenizeState(state).c_str());
+  const std::string text = FormatTokenizeState(state);
+  if (is_terminal_) {
+    std::fprintf(out_, "\r\x1b[K%s", text.c_str());
+    is_shown_ = true;
+  } else {
+    std::fprintf(out_, "fsdp-train: %s\n", text.c_str());
+  }
   std::fflush(out_);
-  is_shown_ = true;
-  next_ = now + kShowEvery;
+  next_ = now + show_every_;
 }
 
 }  // namespace fsdprun::worker

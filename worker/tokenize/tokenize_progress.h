@@ -22,24 +22,26 @@ std::string WithCommas(int64_t number);
 /// "42 %, 12,345,678 tokens, 3,456,789 tokens/s", without the first if nobody knows. Pure.
 std::string FormatTokenizeState(const TokenizeState& state);
 
-/// Shows on a terminal, in one line that is written over, how far it is; elsewhere nothing. Thread:
-/// one.
+/// Shows how far it is: on a terminal in one line that is written over five times a second,
+/// elsewhere, as in a log, in a line a minute. Thread: one.
 class TokenizeProgress {
  public:
-  /// `out` outlives it.
-  explicit TokenizeProgress(std::FILE* out);
+  /// `out` outlives it. `log_every`: of what is no terminal.
+  explicit TokenizeProgress(std::FILE* out,
+                            std::chrono::milliseconds log_every = std::chrono::minutes(1));
   /// Clears the line.
   ~TokenizeProgress();
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
 
-  /// Sets `state.seconds`. Shows at most five times a second.
+  /// Sets `state.seconds`. Shows it if it is time.
   void Update(TokenizeState& state);
 
  private:
   std::FILE* out_;
   bool is_terminal_;
-  bool is_shown_ = false;
+  std::chrono::milliseconds show_every_;
+  bool is_shown_ = false;  // on the terminal
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point next_;
 };

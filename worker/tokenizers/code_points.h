@@ -18,8 +18,9 @@ struct CodePoints {
 // normalizes by version 9, and utf8proc 15. Ids that are to be equal to those of tokenizers need
 // its properties: what came after PCRE2's version is added to a pattern, and what came after
 // version 9 is kept apart when a text is normalized. The lists are what tokenizers 0.23 does with
-// every single code point. A library of another version agrees with them on all that was assigned
-// before, which Unicode does not change.
+// every single code point. An older library agrees with them on all that was assigned before, which
+// Unicode does not change; one that knows more than version 16 would have letters that tokenizers
+// has not (a test notices it).
 
 /// Adds to `out`, for the inside of a class of PCRE2, all that has the property. False if
 /// `property` is none of: L, Lu, Ll, Lt, Lm, Lo, M, N, Nd, Nl, No, P, S, Z, Zs, Zl, Zp, Cc, Han.

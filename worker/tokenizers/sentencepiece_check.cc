@@ -91,7 +91,8 @@ bool StaysWithin(std::string_view units, size_t text_bytes) {
   };
   for (size_t i = 0; i < count; ++i) {
     const Unit unit = at(i);
-    if (unit.is_value()) {
+    // A lookup begins with the first one, whatever it is.
+    if (unit.is_value() && i != 0) {
       continue;
     }
     // The next byte of a text is added to this by xor.

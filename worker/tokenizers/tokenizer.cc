@@ -20,10 +20,9 @@ class ByteTokenizer : public Tokenizer {
 
   void Encode(std::string_view text, SpecialTokens /*special*/,
               std::vector<uint32_t>& ids) const override {
-    ids.reserve(ids.size() + text.size());
-    for (const char byte : text) {
-      ids.push_back(static_cast<unsigned char>(byte));
-    }
+    // To reserve as much as each text needs would copy all ids before it each time.
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+    ids.insert(ids.end(), bytes, bytes + text.size());
   }
   std::string Decode(const std::vector<uint32_t>& ids) const override {
     CheckIds(ids);
@@ -68,7 +67,7 @@ std::unique_ptr<const Tokenizer> MakeByteTokenizer() {
 }
 
 std::unique_ptr<const Tokenizer> OpenTokenizer(const std::string& name) {
-  if (name == "bytes") {
+  if (name == "bytes" || name == "byte") {
     return MakeByteTokenizer();
   }
   if (!name.ends_with(".json") && !name.ends_with(".model")) {

@@ -52,9 +52,9 @@ class Tokenizer {
   TokenizerIdentity identity_;
 };
 
-/// `name`: "bytes" (each byte is the id of its value), or a file: a tokenizer.json (its name ends
-/// with .json), or a model of SentencePiece (it ends with .model). Errors: ConfigError naming file,
-/// field and what is expected.
+/// `name`: "bytes", or "byte" (each byte is the id of its value), or a file: a tokenizer.json (its
+/// name ends with .json), or a model of SentencePiece (it ends with .model). Errors: ConfigError
+/// naming file, field and what is expected.
 std::unique_ptr<const Tokenizer> OpenTokenizer(const std::string& name);
 
 /// From the content of such a file; `source` is its name in errors.

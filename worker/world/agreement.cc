@@ -10,6 +10,7 @@
 #include "formats/checkpoint/file_system.h"
 #include "proto/release.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/data/document_ends.h"
 #include "worker/data/stream_digest.h"
 
 namespace fsdprun::worker {
@@ -69,6 +70,20 @@ void AddData(const std::string& what, int64_t size, const std::string& digest, J
 
 void AddFiles(const std::string& what, const TokenStream& stream, Json& facts) {
   AddData(what, stream.size(), SampledDigest(stream, stream.size()), facts);
+}
+
+/// Of windows that depend on where documents end: the tokens do not say it.
+void AddDocuments(const std::string& what, const std::vector<Windows>& sources, Json& facts) {
+  if (!sources.front().may_ignore_targets()) {
+    return;
+  }
+  int64_t count = 0;
+  for (const Windows& source : sources) {
+    count += source.count();
+  }
+  const DocumentEnds ends = EndsOf(sources);
+  facts["the number of windows of " + what] = count;
+  facts["the document ends of " + what] = ends.digest.empty() ? Json(ends.id) : Json(ends.digest);
 }
 
 bool HoldsWeights(const std::filesystem::path& file) {
@@ -162,10 +177,12 @@ RankInput DescribeInput(const Json& resolved, const ModelConfig& model, const Tr
   if (weights != "none") {
     AddWeights(weights, input.facts);
   }
-  AddData(train.is_mixture() ? "data.mixture" : "data.train", train.size(),
-          train.Digest(train.size()), input.facts);
+  const std::string trained_on = train.is_mixture() ? "data.mixture" : "data.train";
+  AddData(trained_on, train.size(), train.Digest(train.size()), input.facts);
+  AddDocuments(trained_on, train.sources(), input.facts);
   if (valid != nullptr) {
     AddFiles("data.valid", valid->stream(), input.facts);
+    AddDocuments("data.valid", {*valid}, input.facts);
   }
   return input;
 }

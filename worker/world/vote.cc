@@ -13,4 +13,10 @@ int Vote::Highest() {
   return static_cast<int>(answer_.item<float>());
 }
 
+int64_t NumberOfRank0(const World& world, int64_t number) {
+  at::Tensor told = at::full({1}, number, at::TensorOptions(at::kLong).device(world.device));
+  world.group->broadcast(told, 0)->wait();
+  return told.item<int64_t>();
+}
+
 }  // namespace fsdprun::worker

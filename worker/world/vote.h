@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "worker/world/world.h"
 
 namespace fsdprun::worker {
@@ -19,5 +21,8 @@ class Vote {
   at::Tensor answer_;
   fsdp::WorkPtr work_;
 };
+
+/// The number that rank 0 gives, on all ranks, which may have come to others. Collective.
+int64_t NumberOfRank0(const World& world, int64_t number);
 
 }  // namespace fsdprun::worker

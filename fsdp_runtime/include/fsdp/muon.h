@@ -62,8 +62,10 @@ FSDP_API at::Tensor orthogonalize(const at::Tensor& update, const MuonOptions& o
 /// which is what torch.optim.Muon computes in, unit by unit; each rank orthogonalizes its own
 /// matrices; and a reduce-scatter for each unit brings everybody its parts. On the wire that is as
 /// much as a forward with parameters in bfloat16 and the reduction of its gradients in that.
-/// Memory, for the time of a step: two units in bfloat16, and 4 bytes for each element of this
-/// rank's shards. Ranks with copies of shards do the same work.
+/// Memory, for the time of a step: two units in bfloat16; 2 bytes for each element of the matrices
+/// that are this rank's to orthogonalize, which are whole ones, whatever its shards are; 2 bytes
+/// for each element of its shards; and, for one matrix at a time, once more its size in bfloat16
+/// and twice the square of its shorter side. Ranks with copies of shards do the same work.
 ///
 /// Bits do not depend on how many ranks there are, if gradients do not: a rank's momentum is
 /// updated element by element, as Python's.

@@ -26,6 +26,10 @@ struct FSDP_API AdamWOptions {
   double beta2 = 0.999;        ///< Decay of the mean of their squares, in [0, 1).
   double eps = 1e-8;           ///< Added to the denominator, at least 0.
   double weight_decay = 1e-2;  ///< Times `lr`: taken off the parameter, at least 0.
+  /// On the CPU: by LibTorch's fused kernel, as Python's `fused=True`, which goes through memory
+  /// once: a step in a fraction of the time, with other last bits than Python's default. On CUDA it
+  /// always is. Of all param groups alike.
+  bool fused = false;
 };
 
 /// Parameters with options of their own: an entry of Python's `param_groups`.
@@ -51,10 +55,10 @@ struct FSDP_API GradScaling {
 
 /// AdamW on the flat shards of all units under `root`. CPU float32: bit-equal to Python's
 /// torch.optim.AdamW with default arguments on the same gradients (same ATen kernels, applied to
-/// cache-sized pieces). CUDA: one fused call for all shards of one dtype and param group; rates and
-/// step counts are on the device, and the host waits for neither. The state has the parameters'
-/// dtype and exists only for what this rank holds of the parameters that are optimized: twice as
-/// many bytes.
+/// cache-sized pieces), or with `fused` to that with `fused=True`. CUDA: one fused call for all
+/// shards of one dtype and param group; rates and step counts are on the device, and the host waits
+/// for neither. The state has the parameters' dtype and exists only for what this rank holds of the
+/// parameters that are optimized: twice as many bytes.
 ///
 /// Thread: the rank's, between the end of a backward and the next forward. All ranks make the same
 /// calls.
@@ -152,15 +156,12 @@ class FSDP_API AdamW {
   /// @endcond
   class InBackward;
   struct UnitState;
-  struct Place;
   struct Updates;
   /// `inv_scale`: by which gradients are multiplied, on the CPU alone.
   void step(const GradScaling& scaling, double inv_scale);
   void add_unit_group(const std::shared_ptr<ParamGroup>& group, const std::vector<ParamRef>& params,
                       const std::vector<std::optional<size_t>>& group_of);
-  Place place_of(const ParamRef& param) const;
   std::vector<LocalShard> slices_of(at::Tensor UnitState::*tensor) const;
-  bool is_current(const Updates& updates) const;
   void renew_updates();
   /// Of these units; gives parameters that no longer step together counters of their own.
   std::shared_ptr<Updates> make_updates(const std::vector<std::shared_ptr<UnitState>>& units);

@@ -275,6 +275,7 @@ void ParamGroup::start_reduction(bool all_reduces) {
   }
   gradients_.hold_memory(*context_);
   gradients_.write(*context_);
+  uses_.begin_round();
   for (size_t i = 0; i < size(); ++i) {
     if (gradients_.is_added_to(i)) {
       uses_.add_own(i);
@@ -327,7 +328,25 @@ void ParamGroup::drop_gradients(const std::vector<size_t>& indices) {
       leaves_->tensors()[index].mutable_grad().reset();
     }
   }
-  reducer_.zero(indices);
+  if (is_gradient_needed()) {
+    reducer_.zero(indices);
+  } else {
+    drop_gradient();  // so that the next one is written, and not added to zeros
+  }
+}
+
+bool ParamGroup::is_gradient_needed() const {
+  // The answer is the same on all ranks, as the operation of the next reduction has to be.
+  if (gradients_.is_collecting() || reducer_.has_row_sum() || uses_.is_in_round()) {
+    return true;
+  }
+  for (size_t i = 0; i < size(); ++i) {
+    const bool is_shown = leaves_ && leaves_->tensors()[i].grad().defined();
+    if (is_shown || (uses_.is_used(i) && !(leaves_ && leaves_->is_dropped(i)))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 const std::vector<at::Tensor>& ParamGroup::leaves() {

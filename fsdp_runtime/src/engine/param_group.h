@@ -125,8 +125,8 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   void settle_backward();
   /// Drops the shard's gradient and what has been collected for the next reduction.
   void drop_gradient();
-  /// The same of some parameters, behind settle_backward(). Waits until the gradient has arrived;
-  /// throws like Work::wait().
+  /// The same of some parameters, behind settle_backward(); of all, once no other one has a
+  /// gradient. Waits until the gradient has arrived; throws like Work::wait().
   void drop_gradients(const std::vector<size_t>& indices);
   void set_gradient_divide_factor(std::optional<double> factor) {
     reducer_.set_divide_factor(factor);
@@ -186,6 +186,8 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   /// The output of an all-gather in the parameters' own dtype, [layout.numel()].
   at::Tensor all_gather_copy() const;
   void close_seals();
+  /// Whether a parameter has a gradient, or a sum that will become one.
+  bool is_gradient_needed() const;
   GatherBuffer& in_use() { return is_full_ ? *full_ : unsharded_; }
 
   const std::shared_ptr<Collectives> comm_;

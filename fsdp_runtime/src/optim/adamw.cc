@@ -15,9 +15,8 @@ namespace fsdp {
 /// What a step updates. Made when other parameters than in the last step have a gradient, and used
 /// until that happens again.
 struct AdamW::Updates {
-  std::vector<uint8_t> takes_part;    // by parameter, in the order of the units
-  std::vector<at::Tensor> gradients;  // by unit's group; undefined if no parameter takes part
-  std::vector<at::Tensor> counters;   // of the parameters that take part
+  Participation participation;
+  std::vector<at::Tensor> counters;  // of the parameters that take part
   std::vector<AdamWList> lists;
 };
 
@@ -56,9 +55,7 @@ AdamW::AdamW(FSDPModule root, const std::vector<AdamWParamGroup>& groups,
   }
   ResolvedParamGroups resolved = resolve_param_groups(groups, defaults, fqns);
   options_ = std::move(resolved.options);
-  for (const AdamWParamGroup& group : groups) {
-    params_.push_back(group.params);
-  }
+  params_ = names_of(groups);
   for (const FSDPModule& unit : root_.units()) {
     for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
       if (group->is_trainable()) {
@@ -67,13 +64,7 @@ AdamW::AdamW(FSDPModule root, const std::vector<AdamWParamGroup>& groups,
     }
   }
   if (!units_.empty()) {
-    const c10::Device device = units_.front()->exp_avg.device();
-    for (const std::shared_ptr<UnitState>& state : units_) {
-      TORCH_CHECK(state->exp_avg.device() == device, "AdamW: the shard of ",
-                  units_.front()->group->store().fqn(0), " is on ", device, ", that of ",
-                  state->group->store().fqn(0), " on ", state->exp_avg.device(),
-                  "; give all units one offload_policy, or make an optimizer for each");
-    }
+    const c10::Device device = one_device("AdamW", list_of(units_));
     counters_.push_back(zero_counter(device));
     for (const AdamWOptions& options : options_) {
       lrs_.push_back(
@@ -118,24 +109,10 @@ void AdamW::check_group(size_t group) const {
               "; they are counted from 0, and there are ", options_.size());
 }
 
-bool AdamW::is_current(const Updates& updates) const {
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const UnitState& state = *units_[u];
-    if (!updates.gradients[u].is_same(state.group->gradient())) {
-      return false;
-    }
-    for (size_t p = 0; p < state.params.size(); ++p) {
-      if ((updates.takes_part[state.first + p] != 0) !=
-          state.group->has_gradient(state.indices[p])) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
 void AdamW::list_unit(const UnitState& state, Updates& updates) {
-  const auto takes_part = [&](size_t p) { return updates.takes_part[state.first + p] != 0; };
+  const auto takes_part = [&](size_t p) {
+    return updates.participation.takes_part[state.first + p] != 0;
+  };
   const auto counter = [&](size_t p) { return counter_of_[state.first + p]; };
   const std::vector<UnitState::Param>& params = state.params;
   size_t next = 0;
@@ -173,23 +150,18 @@ void AdamW::renew_updates() {
 std::shared_ptr<AdamW::Updates> AdamW::make_updates(
     const std::vector<std::shared_ptr<UnitState>>& units) {
   auto updates = std::make_shared<Updates>();
-  updates->takes_part.resize(counter_of_.size(), 0);
-  for (const std::shared_ptr<UnitState>& state : units) {
-    updates->gradients.push_back(state->group->gradient());
-    for (size_t p = 0; p < state->params.size(); ++p) {
-      updates->takes_part[state->first + p] = state->group->has_gradient(state->indices[p]) ? 1 : 0;
-    }
-  }
+  updates->participation = participation_of(list_of(units), counter_of_.size());
+  const std::vector<uint8_t>& takes_part = updates->participation.takes_part;
   std::vector<size_t> counter_of = counter_of_;
   std::vector<at::Tensor> counters = counters_;
-  for (const size_t from : split_counters(counter_of, updates->takes_part, counters.size())) {
+  for (const size_t from : split_counters(counter_of, takes_part, counters.size())) {
     counters.push_back(counters[from].clone());
   }
   counter_of_ = std::move(counter_of);
   counters_ = std::move(counters);
   std::vector<bool> counts(counters_.size());
   for (size_t i = 0; i < counter_of_.size(); ++i) {
-    if (updates->takes_part[i] != 0 && !counts[counter_of_[i]]) {
+    if (takes_part[i] != 0 && !counts[counter_of_[i]]) {
       counts[counter_of_[i]] = true;
       updates->counters.push_back(counters_[counter_of_[i]]);
     }
@@ -200,12 +172,7 @@ std::shared_ptr<AdamW::Updates> AdamW::make_updates(
   return updates;
 }
 
-void AdamW::check_whole() const {
-  TORCH_CHECK(
-      !is_torn_,
-      "AdamW: a step has failed in the middle, so only some of the parameters have done it; "
-      "load parameters and state, from a checkpoint for one, and set their step counts");
-}
+void AdamW::check_whole() const { fsdp::check_whole("AdamW", is_torn_); }
 
 void AdamW::check_scaling(const GradScaling& scaling) const {
   const auto check = [this](const char* name, const at::Tensor& value) {
@@ -229,28 +196,19 @@ void AdamW::step(const GradScaling& scaling, double inv_scale) {
     check_steps_behind_backward();
   }
   at::NoGradGuard no_grad;
-  for (const std::shared_ptr<UnitState>& state : units_) {
-    state->group->settle_gradient();
-  }
+  const UnitList units = list_of(units_);
+  settle_gradients(units);
   if (scaling.found_inf.defined() && scaling.found_inf.is_cpu() &&
       scaling.found_inf.item<float>() != 0) {
     return;
   }
-  const std::vector<FSDPModule> units = root_.units();
-  for (const FSDPModule& unit : units) {
-    unit.state()->reshard();  // what is gathered would be stale
-  }
-  for (const FSDPModule& unit : units) {
-    unit.state()->begin_update();
-  }
-  if (!updates_ || !is_current(*updates_)) {
+  begin_update(root_);
+  if (!updates_ || !is_current(updates_->participation, units)) {
     renew_updates();
   }
   is_torn_ = true;
   update(*updates_, scaling, inv_scale);
-  for (const FSDPModule& unit : units) {
-    unit.state()->end_update();
-  }
+  end_update(root_);
   is_torn_ = false;
 }
 
@@ -262,7 +220,12 @@ void AdamW::update(Updates& updates, const GradScaling& scaling, double inv_scal
     at::_foreach_add_(updates.counters, 1);
     const double divisor = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
     for (AdamWList& list : updates.lists) {
-      list.apply_in_pieces(options_[list.param_group()], {divisor, inv_scale});
+      const AdamWOptions& options = options_[list.param_group()];
+      if (options.fused) {
+        list.apply_in_one_pass(options, {divisor, inv_scale});
+      } else {
+        list.apply_in_pieces(options, {divisor, inv_scale});
+      }
     }
     return;
   }
@@ -273,17 +236,6 @@ void AdamW::update(Updates& updates, const GradScaling& scaling, double inv_scal
   }
 }
 
-void AdamW::zero_grad() {
-  for (const std::shared_ptr<UnitState>& state : units_) {
-    state->group->settle_backward();
-  }
-  for (const std::shared_ptr<UnitState>& state : units_) {
-    if (state->has_all()) {
-      state->group->drop_gradient();
-    } else {
-      state->group->drop_gradients(state->indices);
-    }
-  }
-}
+void AdamW::zero_grad() { drop_gradients(list_of(units_)); }
 
 }  // namespace fsdp

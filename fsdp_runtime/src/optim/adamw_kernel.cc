@@ -93,19 +93,41 @@ void AdamWList::apply_in_pieces(const AdamWOptions& options, const GradientFacto
   for (const at::Tensor& steps : steps_) {
     scalars.push_back(scalars_of(options, steps, scaling));
   }
+  update_in_portions(
+      [&](size_t first, size_t end) { update_pieces(first, end, options, scalars); });
+}
+
+void AdamWList::apply_in_one_pass(const AdamWOptions& options, const GradientFactor& scaling) {
   if (!is_some_on_disk_) {
-    update_pieces(0, pieces_.size(), options, scalars);
+    update_whole(options, scaling);
     return;
   }
+  update_in_portions(
+      [&](size_t first, size_t end) { portion(first, end).update_whole(options, scaling); });
+}
+
+template <class Update>
+void AdamWList::update_in_portions(Update update) {
+  if (!is_some_on_disk_) {
+    update(0, pieces_.size());
+    return;
+  }
+  const auto release = [this](size_t first, size_t end, void (*how)(const at::Tensor&)) {
+    for_ranges(first, end, [&](size_t part, int64_t begin, int64_t numel) {
+      for (const auto* tensors : {&params_, &gradients_, &exp_avgs_, &exp_avg_sqs_}) {
+        how((*tensors)[part].narrow(0, begin, numel));
+      }
+    });
+  };
   size_t last = 0;  // where the portion before begins
   for (size_t first = 0; first < pieces_.size(); first += kPortionPieces) {
     const size_t end = std::min(first + kPortionPieces, pieces_.size());
-    update_pieces(first, end, options, scalars);
-    for_ranges(first, end, begin_to_release);
-    for_ranges(last, first, release_pages);
+    update(first, end);
+    release(first, end, begin_to_release);
+    release(last, first, release_pages);
     last = first;
   }
-  for_ranges(last, pieces_.size(), release_pages);
+  release(last, pieces_.size(), release_pages);
 }
 
 void AdamWList::update_pieces(size_t first, size_t end, const AdamWOptions& options,
@@ -130,8 +152,36 @@ void AdamWList::for_ranges(size_t first, size_t end, Use use) const {
     for (; first < end && pieces_[first].part == part; ++first) {
       numel = pieces_[first].end - begin;
     }
-    for (const auto* tensors : {&params_, &gradients_, &exp_avgs_, &exp_avg_sqs_}) {
-      use((*tensors)[part].narrow(0, begin, numel));
+    use(part, begin, numel);
+  }
+}
+
+AdamWList AdamWList::portion(size_t first, size_t end) const {
+  AdamWList list(dtype_, param_group_);
+  for_ranges(first, end, [&](size_t part, int64_t begin, int64_t numel) {
+    const auto cut = [=](const at::Tensor& x) {
+      return x.defined() ? x.narrow(0, begin, numel) : x;
+    };
+    list.add({cut(params_[part]), cut(gradients_[part]), cut(exp_avgs_[part]),
+              cut(exp_avg_sqs_[part]), steps_[part], cut(copies_[part])});
+  });
+  return list;
+}
+
+void AdamWList::update_whole(const AdamWOptions& options, const GradientFactor& scaling) {
+  if (scaling.factor != 1) {
+    at::_foreach_mul_(gradients_, scaling.factor);
+  }
+  std::optional<at::Tensor> divisor;
+  if (scaling.divisor != 1) {
+    divisor = at::scalar_tensor(scaling.divisor, at::kFloat);
+  }
+  at::_fused_adamw_(params_, gradients_, exp_avgs_, exp_avg_sqs_, /*max_exp_avg_sqs=*/{}, steps_,
+                    options.lr, options.beta1, options.beta2, options.weight_decay, options.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, divisor, /*found_inf=*/std::nullopt);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (copies_[i].defined()) {
+      copies_[i].copy_(params_[i]);
     }
   }
 }

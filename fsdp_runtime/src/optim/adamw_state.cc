@@ -71,49 +71,21 @@ int64_t AdamW::step_count() const {
 }
 
 std::vector<int64_t> AdamW::parameter_steps() const {
-  const std::vector<int64_t> done = updates_done();
-  std::vector<int64_t> steps;
-  for (const ParamRef& param : params_below(*root_.state())) {
-    const Place place = place_of(param);
-    steps.push_back(place.unit ? done[place.number()] : 0);
-  }
-  return steps;
+  return steps_by_param(root_, list_of(units_), updates_done());
 }
 
 void AdamW::set_parameter_steps(const std::vector<int64_t>& steps) {
-  const std::vector<ParamRef> params = params_below(*root_.state());
-  TORCH_CHECK(steps.size() == params.size(), "AdamW: step counts of ", steps.size(),
-              " parameters given, there are ", params.size());
-  std::vector<int64_t> by_number(counter_of_.size(), 0);
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (const Place place = place_of(params[i]); place.unit) {
-      TORCH_CHECK(steps[i] >= 0, "AdamW: ", params[i].fqn, " cannot have done ", steps[i],
-                  " steps");
-      by_number[place.number()] = steps[i];
-    }
-  }
-  set_counters(by_number);
-}
-
-AdamW::Place AdamW::place_of(const ParamRef& param) const {
-  const auto unit = std::find_if(units_.begin(), units_.end(), [&param](const auto& state) {
-    return state->group.get() == param.group;
-  });
-  if (unit == units_.end()) {
-    return {};
-  }
-  const std::vector<size_t>& indices = (*unit)->indices;
-  const auto found = std::find(indices.begin(), indices.end(), param.index);
-  return found == indices.end() ? Place{}
-                                : Place{unit->get(), static_cast<size_t>(found - indices.begin())};
+  set_counters(steps_by_number("AdamW", root_, list_of(units_), steps));
 }
 
 std::vector<LocalShard> AdamW::slices_of(at::Tensor UnitState::*tensor) const {
   std::vector<LocalShard> slices;
+  const UnitList units = list_of(units_);
   for (const ParamRef& param : params_below(*root_.state())) {
-    if (const Place place = place_of(param); place.unit) {
+    if (const ParamPlace place = place_of(units, param); place.unit != nullptr) {
       slices.push_back(part_of(param, at::Tensor()));
-      slices.back().local = place.unit->part_of(place.unit->*tensor, place.index);
+      const at::Tensor& flat = static_cast<const UnitState*>(place.unit)->*tensor;
+      slices.back().local = place.unit->part_of(flat, place.index);
     }
   }
   return slices;

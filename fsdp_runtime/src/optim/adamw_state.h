@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "fsdp_runtime/src/optim/optimized_params.h"
 #include "fsdp_runtime/src/optim/unit_params.h"
 
 namespace fsdp {
@@ -18,12 +19,15 @@ struct AdamW::UnitState : UnitParams {
   at::Tensor exp_avg_sq;
 };
 
-/// Where a parameter's state is.
-struct AdamW::Place {
-  const UnitState* unit = nullptr;  // null: it is not optimized
-  size_t index = 0;                 // in the unit's `params`
-  size_t number() const { return unit->first + index; }
-};
+/// `units`: of AdamW::UnitState.
+template <class State>
+UnitList list_of(const std::vector<std::shared_ptr<State>>& units) {
+  UnitList list;
+  for (const std::shared_ptr<State>& unit : units) {
+    list.push_back(unit.get());
+  }
+  return list;
+}
 
 /// A count of updates.
 at::Tensor zero_counter(c10::Device device);

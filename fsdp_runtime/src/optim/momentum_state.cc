@@ -42,19 +42,13 @@ MomentumState::MomentumState(std::string optimizer, FSDPModule root,
       }
     }
   }
-  if (units_.empty()) {
-    return;
-  }
-  const ParamGroup& first = *units_.front().group;
-  const c10::Device device = first.store().shard().device();
   for (const MomentumUnit& unit : units_) {
-    const ShardStore& store = unit.group->store();
-    TORCH_CHECK(store.shard().device() == device, optimizer_, ": the shard of ",
-                first.store().fqn(0), " is on ", device, ", that of ", store.fqn(0), " on ",
-                store.shard().device(),
-                "; give all units one offload_policy, or make an optimizer for each");
+    list_.push_back(&unit);
   }
-  counts_.emplace(params_, device);
+  const c10::Device device = one_device(optimizer_, list_);
+  if (!units_.empty()) {
+    counts_.emplace(params_, device);
+  }
 }
 
 void MomentumState::check_group(size_t group) const {
@@ -79,33 +73,21 @@ void MomentumState::make_buffers(size_t group) {
   }
 }
 
-MomentumState::Place MomentumState::place_of(const ParamRef& param) const {
-  const auto unit = std::find_if(units_.begin(), units_.end(), [&param](const MomentumUnit& one) {
-    return one.group.get() == param.group;
-  });
-  if (unit == units_.end()) {
-    return {};
-  }
-  const auto found = std::find(unit->indices.begin(), unit->indices.end(), param.index);
-  return found == unit->indices.end()
-             ? Place{}
-             : Place{&*unit, static_cast<size_t>(found - unit->indices.begin())};
-}
-
 std::vector<LocalShard> MomentumState::buffers(const std::vector<bool>& has_buffer) const {
   std::vector<LocalShard> parts;
   for (const ParamRef& param : params_below(*root_.state())) {
-    const Place place = place_of(param);
+    const ParamPlace place = place_of(list_, param);
     if (place.unit != nullptr && has_buffer[place.unit->params[place.index].param_group]) {
       parts.push_back(part_of(param, at::Tensor()));
-      parts.back().local = place.unit->part_of(place.unit->buffer, place.index);
+      const at::Tensor& buffer = static_cast<const MomentumUnit*>(place.unit)->buffer;
+      parts.back().local = place.unit->part_of(buffer, place.index);
     }
   }
   return parts;
 }
 
 bool MomentumState::is_left_out(const at::Tensor& found_inf) const {
-  check_whole();
+  check_whole(optimizer_, is_torn_);
   if (found_inf.defined() && !units_.empty()) {
     const c10::Device device = units_.front().group->store().shard().device();
     TORCH_CHECK(found_inf.numel() == 1 && found_inf.scalar_type() == at::kFloat &&
@@ -114,85 +96,36 @@ bool MomentumState::is_left_out(const at::Tensor& found_inf) const {
                 found_inf.scalar_type(), " on ", found_inf.device(),
                 "; expected one element, Float, on ", device);
   }
-  for (const MomentumUnit& unit : units_) {
-    unit.group->settle_gradient();
-  }
+  settle_gradients(list_);
   return found_inf.defined() && found_inf.is_cpu() && found_inf.item<float>() != 0;
 }
 
 void MomentumState::begin_update() {
-  const std::vector<FSDPModule> units = root_.units();
-  for (const FSDPModule& unit : units) {
-    unit.state()->reshard();  // what is gathered would be stale
-  }
-  for (const FSDPModule& unit : units) {
-    unit.state()->begin_update();
-  }
+  fsdp::begin_update(root_);
   is_torn_ = true;
 }
 
-void MomentumState::end_update(const at::Tensor& kept) {
+void MomentumState::end_update(const Participation& participation, const at::Tensor& kept) {
   if (counts_) {
-    std::vector<uint8_t> part(params_, 0);
-    for (const MomentumUnit& unit : units_) {
-      for (size_t p = 0; p < unit.params.size(); ++p) {
-        part[unit.first + p] = takes_part(unit, p) ? 1 : 0;
-      }
-    }
-    counts_->add(part, kept);
+    counts_->add(participation.takes_part, kept);
   }
-  for (const FSDPModule& unit : root_.units()) {
-    unit.state()->end_update();
-  }
+  fsdp::end_update(root_);
   is_torn_ = false;
 }
 
-void MomentumState::zero_grad() {
-  for (const MomentumUnit& unit : units_) {
-    unit.group->settle_backward();
-  }
-  for (const MomentumUnit& unit : units_) {
-    if (unit.has_all()) {
-      unit.group->drop_gradient();
-    } else {
-      unit.group->drop_gradients(unit.indices);
-    }
-  }
-}
-
-void MomentumState::check_whole() const {
-  TORCH_CHECK(!is_torn_, optimizer_,
-              ": a step has failed in the middle, so only some of the parameters have done it; "
-              "load parameters and state, from a checkpoint for one, and set their step counts");
-}
+void MomentumState::zero_grad() { drop_gradients(list_); }
 
 std::vector<int64_t> MomentumState::updates_done() const {
-  check_whole();
+  check_whole(optimizer_, is_torn_);
   return counts_ ? counts_->read() : std::vector<int64_t>();
 }
 
 std::vector<int64_t> MomentumState::parameter_steps() const {
-  const std::vector<int64_t> done = updates_done();
-  std::vector<int64_t> steps;
-  for (const ParamRef& param : params_below(*root_.state())) {
-    const Place place = place_of(param);
-    steps.push_back(place.unit != nullptr ? done[place.number()] : 0);
-  }
-  return steps;
+  return steps_by_param(root_, list_, updates_done());
 }
 
 void MomentumState::set_parameter_steps(const std::vector<int64_t>& steps) {
-  const std::vector<ParamRef> params = params_below(*root_.state());
-  TORCH_CHECK(steps.size() == params.size(), optimizer_, ": step counts of ", steps.size(),
-              " parameters given, there are ", params.size());
-  std::vector<int64_t> by_number(params_, 0);
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (const Place place = place_of(params[i]); place.unit != nullptr) {
-      TORCH_CHECK(steps[i] >= 0, optimizer_, ": ", params[i].fqn, " cannot have done ", steps[i],
-                  " steps");
-      by_number[place.number()] = steps[i];
-    }
-  }
+  const std::vector<int64_t> by_number = steps_by_number(optimizer_, root_, list_, steps);
   if (counts_) {
     counts_->set(by_number);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/src/optim/optimized_params.h"
 #include "fsdp_runtime/src/optim/unit_params.h"
 #include "fsdp_runtime/src/optim/update_counts.h"
 
@@ -32,6 +33,9 @@ class MomentumState {
   MomentumState(std::string optimizer, FSDPModule root,
                 std::vector<std::vector<std::string>> groups);
 
+  MomentumState(const MomentumState&) = delete;
+  MomentumState& operator=(const MomentumState&) = delete;
+
   const std::string& optimizer() const { return optimizer_; }
   const std::vector<MomentumUnit>& units() const { return units_; }
   size_t group_count() const { return groups_.size(); }
@@ -49,13 +53,14 @@ class MomentumState {
   /// to be updated. Errors: TORCH_CHECK on one of another kind than AdamW::step() takes; throws
   /// like Work::wait(), and after a step that has failed in the middle.
   bool is_left_out(const at::Tensor& found_inf) const;
-  /// Whether parameter `index` of the unit has a gradient.
-  static bool takes_part(const UnitParams& unit, size_t index) {
-    return unit.group->has_gradient(unit.indices[index]);
+  Participation participation() const { return participation_of(list_, params_); }
+  /// Whether it still is what participation() gives.
+  bool is_current(const Participation& participation) const {
+    return fsdp::is_current(participation, list_);
   }
   void begin_update();
-  /// `kept`: see UpdateCounts::add().
-  void end_update(const at::Tensor& kept);
+  /// Of those that take part. `kept`: see UpdateCounts::add().
+  void end_update(const Participation& participation, const at::Tensor& kept);
   void zero_grad();
 
   /// By parameter that is optimized, over all units.
@@ -66,19 +71,11 @@ class MomentumState {
   void set_parameter_steps(const std::vector<int64_t>& steps);
 
  private:
-  /// Where a parameter of the model is.
-  struct Place {
-    const MomentumUnit* unit = nullptr;  // null: it is not optimized
-    size_t index = 0;                    // in the unit's `params`
-    size_t number() const { return unit->first + index; }
-  };
-  Place place_of(const ParamRef& param) const;
-  void check_whole() const;
-
   std::string optimizer_;
   FSDPModule root_;
   std::vector<std::vector<std::string>> groups_;
   std::vector<MomentumUnit> units_;  // those with parameters that are optimized
+  UnitList list_;                    // of units_
   size_t params_ = 0;                // that are
   std::optional<UpdateCounts> counts_;
   bool is_torn_ = false;  // a step has thrown in the middle

@@ -2,6 +2,7 @@
 #include <fsdp/muon.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "fsdp_runtime/plan/matrix_deal.h"
@@ -13,14 +14,6 @@
 
 namespace fsdp {
 namespace {
-
-std::vector<std::vector<std::string>> names_of(const std::vector<MuonParamGroup>& groups) {
-  std::vector<std::vector<std::string>> names;
-  for (const MuonParamGroup& group : groups) {
-    names.push_back(group.params);
-  }
-  return names;
-}
 
 /// By unit, the rank of each parameter: all matrices that the same ranks divide are dealt together.
 std::vector<std::vector<int64_t>> deal(const std::vector<MomentumUnit>& units) {
@@ -79,70 +72,87 @@ struct Muon::Impl {
   const MuonOptions& options_of(const UnitParams& unit, size_t index) const {
     return options[unit.params[index].param_group];
   }
-  /// Those with a gradient.
-  std::vector<ExchangedUnit> units_to_exchange() const;
-  void write_own(const MomentumUnit& unit, const std::vector<size_t>& indices,
-                 const at::Tensor& shard) const;
-  /// `updates`: laid out as the unit's shard.
-  void apply(const ExchangedUnit& exchanged, const at::Tensor& updates,
-             const at::Tensor& is_skipped) const;
+  /// What a step updates. Made when it is not what it was in the last step, and used until that
+  /// happens again.
+  struct Updates {
+    Participation participation;
+    std::vector<ExchangedUnit> units;          // with the parameters that take part
+    std::vector<std::vector<MuonPart>> parts;  // of these, without `update`
+  };
+  void renew_updates();
+  MuonPart part_of(const MomentumUnit& unit, size_t index) const;
+  /// To `shard`, which is laid out as the unit's.
+  void write_own(size_t unit, const at::Tensor& shard) const;
+  /// `updates_of_shard`: laid out as that.
+  void apply(size_t unit, const at::Tensor& updates_of_shard, const at::Tensor& is_skipped) const;
 
   MomentumState state;
   std::vector<MuonOptions> options;          // by param group
   std::vector<std::vector<int64_t>> owners;  // by unit and its parameter
+  std::optional<Updates> updates;            // none: to be made
 };
 
-std::vector<ExchangedUnit> Muon::Impl::units_to_exchange() const {
-  std::vector<ExchangedUnit> exchanged;
-  for (size_t u = 0; u < state.units().size(); ++u) {
-    const MomentumUnit& unit = state.units()[u];
-    ExchangedUnit one{&unit, {}, {}};
-    for (size_t p = 0; p < unit.params.size(); ++p) {
-      if (MomentumState::takes_part(unit, p)) {
-        one.indices.push_back(p);
-        one.owners.push_back(owners[u][p]);
-      }
-    }
-    if (!one.indices.empty()) {
-      exchanged.push_back(std::move(one));
-    }
-  }
-  return exchanged;
-}
-
-void Muon::Impl::write_own(const MomentumUnit& unit, const std::vector<size_t>& indices,
-                           const at::Tensor& shard) const {
-  const at::Tensor gradient = unit.group->gradient();
-  for (const size_t p : indices) {
-    const auto [segment, state_begin, param_group] = unit.params[p];
-    const int64_t numel = segment.numel();
-    fsdp::write_update(gradient.narrow(0, segment.begin, numel),
-                       unit.buffer.narrow(0, state_begin, numel), options[param_group],
-                       shard.narrow(0, segment.begin, numel));
-  }
-  release_pages(gradient);
-  release_pages(unit.buffer);
-}
-
-void Muon::Impl::apply(const ExchangedUnit& exchanged, const at::Tensor& updates,
-                       const at::Tensor& is_skipped) const {
-  const auto& unit = static_cast<const MomentumUnit&>(*exchanged.unit);
+MuonPart Muon::Impl::part_of(const MomentumUnit& unit, size_t index) const {
+  const auto [segment, state_begin, param_group] = unit.params[index];
   const ShardStore& store = unit.group->store();
   const at::Tensor copy = store.copy_for_peers();
-  for (const size_t p : exchanged.indices) {
-    const ShardSegment segment = unit.params[p].segment;
-    const int64_t numel = segment.numel();
-    const std::vector<int64_t>& shape = store.shape(unit.indices[p]);
-    const auto of_shard = [&](const at::Tensor& flat) {
-      return flat.narrow(0, segment.begin, numel);
-    };
-    apply_update({of_shard(store.shard()), of_shard(unit.group->gradient()),
-                  unit.buffer.narrow(0, unit.params[p].state_begin, numel), of_shard(updates),
-                  copy.defined() ? of_shard(copy) : at::Tensor()},
-                 options_of(unit, p), muon_rate(options_of(unit, p), shape[0], shape[1]),
-                 is_skipped);
+  return {store.shard().narrow(0, segment.begin, segment.numel()),
+          unit.group->gradient().narrow(0, segment.begin, segment.numel()),
+          unit.buffer.narrow(0, state_begin, segment.numel()),
+          {},
+          copy.defined() ? copy.narrow(0, segment.begin, segment.numel()) : at::Tensor()};
+}
+
+void Muon::Impl::renew_updates() {
+  updates.reset();
+  Updates made{state.participation(), {}, {}};
+  for (size_t u = 0; u < state.units().size(); ++u) {
+    const MomentumUnit& unit = state.units()[u];
+    ExchangedUnit exchanged{&unit, {}, {}};
+    std::vector<MuonPart> parts;
+    for (size_t p = 0; p < unit.params.size(); ++p) {
+      if (made.participation.takes_part[unit.first + p] != 0) {
+        exchanged.indices.push_back(p);
+        exchanged.owners.push_back(owners[u][p]);
+        parts.push_back(part_of(unit, p));
+      }
+    }
+    if (!parts.empty()) {
+      made.units.push_back(std::move(exchanged));
+      made.parts.push_back(std::move(parts));
+    }
   }
-  for (const at::Tensor& used : {store.shard(), unit.group->gradient(), unit.buffer}) {
+  updates = std::move(made);
+}
+
+void Muon::Impl::write_own(size_t unit, const at::Tensor& shard) const {
+  const ExchangedUnit& exchanged = updates->units[unit];
+  for (size_t i = 0; i < exchanged.indices.size(); ++i) {
+    const ShardSegment& segment = exchanged.unit->params[exchanged.indices[i]].segment;
+    const MuonPart& part = updates->parts[unit][i];
+    fsdp::write_update(part.gradient, part.buffer,
+                       options_of(*exchanged.unit, exchanged.indices[i]),
+                       shard.narrow(0, segment.begin, segment.numel()));
+  }
+  release_pages(exchanged.unit->group->gradient());
+  release_pages(static_cast<const MomentumUnit*>(exchanged.unit)->buffer);
+}
+
+void Muon::Impl::apply(size_t unit, const at::Tensor& updates_of_shard,
+                       const at::Tensor& is_skipped) const {
+  const ExchangedUnit& exchanged = updates->units[unit];
+  const ShardStore& store = exchanged.unit->group->store();
+  for (size_t i = 0; i < exchanged.indices.size(); ++i) {
+    const size_t p = exchanged.indices[i];
+    const ShardSegment& segment = exchanged.unit->params[p].segment;
+    const std::vector<int64_t>& shape = store.shape(exchanged.unit->indices[p]);
+    const MuonOptions& how = options_of(*exchanged.unit, p);
+    MuonPart part = updates->parts[unit][i];
+    part.update = updates_of_shard.narrow(0, segment.begin, segment.numel());
+    apply_update(part, how, muon_rate(how, shape[0], shape[1]), is_skipped);
+  }
+  const at::Tensor& buffer = static_cast<const MomentumUnit*>(exchanged.unit)->buffer;
+  for (const at::Tensor& used : {store.shard(), exchanged.unit->group->gradient(), buffer}) {
     release_pages(used);
   }
 }
@@ -159,20 +169,21 @@ void Muon::step(const at::Tensor& found_inf) {
     return;
   }
   const DeviceSkip skip(found_inf);
-  const std::vector<ExchangedUnit> units = impl_->units_to_exchange();
+  if (!impl_->updates || !state.is_current(impl_->updates->participation)) {
+    impl_->renew_updates();
+  }
+  const std::vector<ExchangedUnit>& units = impl_->updates->units;
   const std::vector<at::Tensor> updates = exchange_matrices(
-      units,
-      [&](size_t u, const at::Tensor& shard) {
-        impl_->write_own(static_cast<const MomentumUnit&>(*units[u].unit), units[u].indices, shard);
-      },
-      [&](size_t u, size_t i, const at::Tensor& matrix) {
-        return orthogonalize(matrix, impl_->options_of(*units[u].unit, units[u].indices[i]));
+      units, [&](size_t u, const at::Tensor& shard) { impl_->write_own(u, shard); },
+      [&](size_t u, size_t i, at::Tensor matrix) {
+        return orthogonalize_here(std::move(matrix),
+                                  impl_->options_of(*units[u].unit, units[u].indices[i]));
       });
   state.begin_update();
   for (size_t u = 0; u < units.size(); ++u) {
-    impl_->apply(units[u], updates[u], skip.is_skipped);
+    impl_->apply(u, updates[u], skip.is_skipped);
   }
-  state.end_update(skip.kept);
+  state.end_update(impl_->updates->participation, skip.kept);
 }
 
 void Muon::zero_grad() { impl_->state.zero_grad(); }

@@ -13,10 +13,16 @@ at::Tensor orthogonalize(const at::Tensor& update, const MuonOptions& options) {
   TORCH_CHECK(update.defined() && update.dim() == 2,
               "orthogonalize: expected a matrix, of 2 dimensions");
   at::NoGradGuard no_grad;
+  return orthogonalize_here(update.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true),
+                            options);
+}
+
+at::Tensor orthogonalize_here(at::Tensor update, const MuonOptions& options) {
+  at::NoGradGuard no_grad;
   const auto [a, b, c] = options.ns_coefficients;
   const bool is_tall = update.size(0) > update.size(1);
-  at::Tensor x = update.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true);
-  x = is_tall ? x.t() : x;
+  at::Tensor x = is_tall ? update.t() : update;
+  update.reset();
   x.div_(x.norm().clamp_min(options.eps));
   for (int64_t step = 0; step < options.ns_steps; ++step) {
     const at::Tensor gram = at::mm(x, x.t());

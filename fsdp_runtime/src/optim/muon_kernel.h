@@ -6,8 +6,12 @@
 
 namespace fsdp {
 
-// All of flat tensors of one length, element by element: with the bits of torch.optim.Muon on whole
-// ones, however they are divided.
+/// orthogonalize() of a matrix in bfloat16, in its memory and, at a time, that of one more of its
+/// size and of two squares of its shorter side.
+FSDP_API at::Tensor orthogonalize_here(at::Tensor update, const MuonOptions& options);
+
+// The rest is of flat tensors of one length, element by element: with the bits of torch.optim.Muon
+// on whole ones, however they are divided.
 
 /// Writes to `update`, bfloat16, what is to be orthogonalized: of the momentum that
 /// `buffer` will be after a step with `gradient`, which apply_update() makes it. Changes nothing

@@ -10,9 +10,12 @@ namespace fsdp {
 namespace {
 
 AdamWOptions options_of(const AdamWParamGroup& group, const AdamWOptions& defaults) {
-  return {group.lr.value_or(defaults.lr), group.beta1.value_or(defaults.beta1),
-          group.beta2.value_or(defaults.beta2), group.eps.value_or(defaults.eps),
-          group.weight_decay.value_or(defaults.weight_decay)};
+  return {group.lr.value_or(defaults.lr),
+          group.beta1.value_or(defaults.beta1),
+          group.beta2.value_or(defaults.beta2),
+          group.eps.value_or(defaults.eps),
+          group.weight_decay.value_or(defaults.weight_decay),
+          defaults.fused};
 }
 
 void check_option(const char* optimizer, size_t group, const char* name, double value,
@@ -95,12 +98,8 @@ std::vector<std::optional<size_t>> group_of_params(
 ResolvedParamGroups resolve_param_groups(const std::vector<AdamWParamGroup>& groups,
                                          const AdamWOptions& defaults,
                                          const std::vector<std::string>& fqns) {
-  std::vector<std::vector<std::string>> names;
-  for (const AdamWParamGroup& group : groups) {
-    names.push_back(group.params);
-  }
   ResolvedParamGroups resolved;
-  resolved.group_of = group_of_params("AdamW", names, fqns);
+  resolved.group_of = group_of_params("AdamW", names_of(groups), fqns);
   for (size_t g = 0; g < groups.size(); ++g) {
     resolved.options.push_back(options_of(groups[g], defaults));
     check_options(g, resolved.options.back());

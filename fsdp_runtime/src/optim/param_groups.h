@@ -19,6 +19,16 @@ FSDP_API std::vector<std::optional<size_t>> group_of_params(
     const std::string& optimizer, const std::vector<std::vector<std::string>>& groups,
     const std::vector<std::string>& fqns);
 
+/// The parameters of each.
+template <class Group>
+std::vector<std::vector<std::string>> names_of(const std::vector<Group>& groups) {
+  std::vector<std::vector<std::string>> names;
+  for (const Group& group : groups) {
+    names.push_back(group.params);
+  }
+  return names;
+}
+
 /// Errors: TORCH_CHECK, with the param group's number, on an option out of its range.
 FSDP_API void check_options(size_t group, const AdamWOptions& options);
 FSDP_API void check_options(size_t group, const SGDOptions& options);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -13,7 +14,6 @@
 #include "fsdp_runtime/src/optim/pieces.h"
 
 namespace fsdp {
-namespace {
 
 /// Neighbours in a shard that are updated alike; flat.
 struct SGDPart {
@@ -23,6 +23,8 @@ struct SGDPart {
   at::Tensor copy;        // for peers; may be undefined
   bool is_first = false;  // the buffer has nothing yet
 };
+
+namespace {
 
 /// The kernels of torch.optim.SGD's default path, in the same order.
 void update_piece(const SGDPart& part, const SGDOptions& options, int64_t begin, int64_t numel) {
@@ -81,14 +83,6 @@ void update_on_device(const std::vector<std::pair<size_t, SGDPart>>& parts,
   }
 }
 
-std::vector<std::vector<std::string>> names_of(const std::vector<SGDParamGroup>& groups) {
-  std::vector<std::vector<std::string>> names;
-  for (const SGDParamGroup& group : groups) {
-    names.push_back(group.params);
-  }
-  return names;
-}
-
 std::vector<SGDParamGroup> one_group(const FSDPModule& root, const SGDOptions& options) {
   TORCH_CHECK(root, "SGD: empty FSDPModule handle; pass what fully_shard returned for the root");
   SGDParamGroup group{{}, options};
@@ -115,27 +109,46 @@ struct SGD::Impl {
     }
   }
 
-  /// Of a unit, with the param group of each part.
-  void add_parts(const MomentumUnit& unit, std::vector<std::pair<size_t, SGDPart>>& parts) const;
+  /// What a step updates. Made when it is not what it was in the last step, and used until that
+  /// happens again.
+  struct Updates {
+    Participation participation;
+    std::vector<std::pair<size_t, SGDPart>> parts;  // with the param group of each
+  };
+  void renew_updates();
+  void add_parts(const MomentumUnit& unit, Updates& made) const;
+  /// Behind an update: those that took part and have momentum have some in their buffers.
+  void note_momentum();
 
   MomentumState state;
   std::vector<SGDOptions> options;    // by param group
   std::vector<uint8_t> has_momentum;  // by parameter that is optimized: its buffer has something
+  std::optional<Updates> updates;     // none: to be made
 };
 
-void SGD::Impl::add_parts(const MomentumUnit& unit,
-                          std::vector<std::pair<size_t, SGDPart>>& parts) const {
+void SGD::Impl::renew_updates() {
+  updates.reset();
+  Updates made{state.participation(), {}};
+  for (const MomentumUnit& unit : state.units()) {
+    add_parts(unit, made);
+  }
+  updates = std::move(made);
+}
+
+void SGD::Impl::add_parts(const MomentumUnit& unit, Updates& made) const {
   const std::vector<UnitParams::Param>& params = unit.params;
   const at::Tensor copy = unit.group->store().copy_for_peers();
+  const auto takes_part = [&](size_t p) {
+    return made.participation.takes_part[unit.first + p] != 0;
+  };
   size_t next = 0;
   while (next < params.size()) {
     const size_t p = next++;
-    if (!MomentumState::takes_part(unit, p)) {
+    if (!takes_part(p)) {
       continue;
     }
     const auto is_alike = [&](size_t other) {
-      return MomentumState::takes_part(unit, other) &&
-             params[other].param_group == params[p].param_group &&
+      return takes_part(other) && params[other].param_group == params[p].param_group &&
              has_momentum[unit.first + other] == has_momentum[unit.first + p] &&
              params[other].segment.begin == params[other - 1].segment.end;
     };
@@ -146,7 +159,7 @@ void SGD::Impl::add_parts(const MomentumUnit& unit,
     const int64_t numel = params[next - 1].segment.end - begin;
     if (numel > 0) {
       const bool has_buffer = options[params[p].param_group].momentum != 0;
-      parts.emplace_back(
+      made.parts.emplace_back(
           params[p].param_group,
           SGDPart{unit.group->store().shard().narrow(0, begin, numel),
                   unit.group->gradient().narrow(0, begin, numel),
@@ -154,6 +167,23 @@ void SGD::Impl::add_parts(const MomentumUnit& unit,
                   copy.defined() ? copy.narrow(0, begin, numel) : at::Tensor(),
                   has_momentum[unit.first + p] == 0});
     }
+  }
+}
+
+void SGD::Impl::note_momentum() {
+  bool is_first = false;
+  for (const MomentumUnit& unit : state.units()) {
+    for (size_t p = 0; p < unit.params.size(); ++p) {
+      uint8_t& has = has_momentum[unit.first + p];
+      if (updates->participation.takes_part[unit.first + p] != 0 && has == 0 &&
+          options[unit.params[p].param_group].momentum != 0) {
+        has = 1;
+        is_first = true;
+      }
+    }
+  }
+  if (is_first) {
+    updates.reset();
   }
 }
 
@@ -172,10 +202,10 @@ void SGD::step(const at::Tensor& found_inf) {
   }
   const DeviceSkip skip(found_inf);
   state.begin_update();
-  std::vector<std::pair<size_t, SGDPart>> parts;
-  for (const MomentumUnit& unit : state.units()) {
-    impl_->add_parts(unit, parts);
+  if (!impl_->updates || !state.is_current(impl_->updates->participation)) {
+    impl_->renew_updates();
   }
+  const std::vector<std::pair<size_t, SGDPart>>& parts = impl_->updates->parts;
   if (!parts.empty() && !parts.front().second.param.is_cpu()) {
     update_on_device(parts, impl_->options, skip.kept);
   } else {
@@ -183,15 +213,8 @@ void SGD::step(const at::Tensor& found_inf) {
       update_on_cpu(part, impl_->options[group]);
     }
   }
-  for (const MomentumUnit& unit : state.units()) {
-    for (size_t p = 0; p < unit.params.size(); ++p) {
-      if (MomentumState::takes_part(unit, p) &&
-          impl_->options[unit.params[p].param_group].momentum != 0) {
-        impl_->has_momentum[unit.first + p] = 1;
-      }
-    }
-  }
-  state.end_update(skip.kept);
+  state.end_update(impl_->updates->participation, skip.kept);
+  impl_->note_momentum();
 }
 
 void SGD::zero_grad() { impl_->state.zero_grad(); }
@@ -210,10 +233,13 @@ const std::vector<std::string>& SGD::params(size_t group) const {
 void SGD::set_options(size_t group, const SGDOptions& options) {
   impl_->state.check_group(group);
   check_options(group, options);
-  impl_->options[group] = options;
   if (options.momentum != 0) {
     impl_->state.make_buffers(group);
   }
+  if ((options.momentum != 0) != (impl_->options[group].momentum != 0)) {
+    impl_->updates.reset();  // the buffers take part, or do so no longer
+  }
+  impl_->options[group] = options;
 }
 
 void SGD::set_lr(double lr) {
@@ -236,6 +262,7 @@ std::vector<int64_t> SGD::parameter_steps() const { return impl_->state.paramete
 
 void SGD::set_parameter_steps(const std::vector<int64_t>& steps) {
   impl_->state.set_parameter_steps(steps);
+  impl_->updates.reset();
   const std::vector<int64_t> done = impl_->state.updates_done();
   for (size_t i = 0; i < done.size(); ++i) {
     impl_->has_momentum[i] = done[i] > 0 ? 1 : 0;

@@ -52,11 +52,7 @@ void AdamW::step_in_backward(ParamGroup& group) {
   group.begin_update();
   update(*make_updates({*found}), {}, /*inv_scale=*/1);
   group.end_update();
-  if (state.has_all()) {
-    group.drop_gradient();
-  } else {
-    group.drop_gradients(state.indices);
-  }
+  state.drop_gradients();
 }
 
 RemovableHandle apply_optimizer_in_backward(const std::shared_ptr<AdamW>& optimizer) {

@@ -23,6 +23,14 @@ at::Tensor UnitParams::part_of(const at::Tensor& flat, size_t index) const {
   return flat.narrow(0, params[index].state_begin, group->store().slice(indices[index]).numel());
 }
 
+void UnitParams::drop_gradients() const {
+  if (has_all()) {
+    group->drop_gradient();
+  } else {
+    group->drop_gradients(indices);
+  }
+}
+
 UnitParams params_in(const std::shared_ptr<ParamGroup>& group, const std::vector<ParamRef>& params,
                      const std::vector<std::optional<size_t>>& group_of) {
   std::vector<std::optional<size_t>> param_group(group->size());

@@ -36,6 +36,8 @@ struct UnitParams {
   /// Of `flat`, which has `state_numel` elements: this rank's part of parameter `index` of
   /// `params`.
   at::Tensor part_of(const at::Tensor& flat, size_t index) const;
+  /// Of these parameters, and of no other one. Behind ParamGroup::settle_backward().
+  void drop_gradients() const;
 };
 
 /// Those of `group` that are in a param group. `params`: of the model, `group_of`: by these.

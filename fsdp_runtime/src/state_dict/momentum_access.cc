@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -92,25 +93,51 @@ const std::vector<OptionEntry<MuonOptions>>& table_of(const MuonOptions& /*of*/)
   return kTable;
 }
 
+/// The momenta of all parameters that have some and of those in `groups`, which have no momentum
+/// now: memory for it is made, as the options of a dict may say so.
+std::vector<LocalShard> buffers_with(SGD& optimizer, const std::vector<size_t>& groups) {
+  const auto set_momentum = [&optimizer, &groups](double momentum) {
+    for (const size_t group : groups) {
+      SGDOptions changed = optimizer.options(group);
+      changed.momentum = momentum;
+      optimizer.set_options(group, changed);
+    }
+  };
+  std::vector<LocalShard> buffers;
+  try {
+    set_momentum(1);
+    buffers = optimizer.momentum_buffer();
+  } catch (...) {
+    set_momentum(0);
+    throw;
+  }
+  set_momentum(0);
+  return buffers;
+}
+
+std::vector<LocalShard> buffers_with(Muon& optimizer, const std::vector<size_t>& /*groups*/) {
+  return optimizer.momentum_buffer();  // there always
+}
+
 /// Neither counts updates in Python: a parameter whose momentum is loaded has done one, at least.
 template <class Optimizer, class Options>
 class MomentumAccess : public OptimizerAccess {
  public:
   MomentumAccess(std::string type, Optimizer& optimizer, const std::vector<ParamRef>& params)
-      : type_(std::move(type)), optimizer_(optimizer), buffers_(optimizer.momentum_buffer()) {
+      : type_(std::move(type)), optimizer_(optimizer) {
     for (size_t i = 0; i < params.size(); ++i) {
       number_of_.emplace(params[i].fqn, i);
+      is_trainable_.push_back(params[i].group->is_trainable());
     }
     for (size_t g = 0; g < optimizer.group_count(); ++g) {
       for (const std::string& fqn : optimizer.params(g)) {
         TORCH_CHECK(number_of_.count(fqn) != 0, "the optimizer has ", fqn,
                     ", which the model has not; pass the model whose handle ", type_,
                     " was made with");
+        group_of_.emplace(fqn, g);
       }
     }
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      buffer_of_.emplace(buffers_[i].fqn, i);
-    }
+    set_buffers(optimizer.momentum_buffer());
   }
 
   std::string type() const override { return type_; }
@@ -124,10 +151,12 @@ class MomentumAccess : public OptimizerAccess {
     return groups;
   }
 
-  bool can_have_state(const std::string& fqn) const override { return buffer_of_.count(fqn) != 0; }
+  bool can_have_state(const std::string& fqn) const override {
+    return is_trainable_[number_of_.at(fqn)];
+  }
 
   std::optional<ParamState> state_of(const std::string& fqn) const override {
-    if (!can_have_state(fqn)) {
+    if (buffer_of_.count(fqn) == 0) {
       return std::nullopt;
     }
     if (steps_.empty()) {
@@ -148,12 +177,8 @@ class MomentumAccess : public OptimizerAccess {
 
   std::string option_problem(size_t group, const OptionValues& options,
                              bool strict) const override {
-    const Options& now = optimizer_.options(group);
-    Options changed = now;
+    Options changed = optimizer_.options(group);
     std::string problem = set_options_of(table_of(Options()), changed, options, strict);
-    if (problem.empty() && now.momentum == 0 && changed.momentum != 0) {
-      return "option momentum: the optimizer was made without; make it with one";
-    }
     try {
       check_options(group, changed);
     } catch (const c10::Error& error) {
@@ -172,10 +197,11 @@ class MomentumAccess : public OptimizerAccess {
   }
 
   std::vector<std::vector<at::Tensor>> begin_load(const std::vector<NewState>& states) override {
+    make_buffers_for(states);
     std::vector<std::vector<at::Tensor>> targets;
     for (const NewState& state : states) {
       std::vector<at::Tensor>& tensors = targets.emplace_back();
-      if (can_have_state(state.fqn)) {
+      if (buffer_of_.count(state.fqn) != 0) {
         const at::Tensor& buffer = buffers_[buffer_of_.at(state.fqn)].local;
         tensors.assign(state.tensors.size(), buffer);
         if (!state.is_kept && !state.is_there) {
@@ -206,11 +232,33 @@ class MomentumAccess : public OptimizerAccess {
   }
 
  private:
+  void set_buffers(std::vector<LocalShard> buffers) {
+    buffers_ = std::move(buffers);
+    buffer_of_.clear();
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      buffer_of_.emplace(buffers_[i].fqn, i);
+    }
+  }
+  /// Where a dict has some and the optimizer, without momentum until now, has none.
+  void make_buffers_for(const std::vector<NewState>& states) {
+    std::set<size_t> groups;
+    for (const NewState& state : states) {
+      if (!state.is_kept && !state.tensors.empty() && buffer_of_.count(state.fqn) == 0) {
+        groups.insert(group_of_.at(state.fqn));
+      }
+    }
+    if (!groups.empty()) {
+      set_buffers(buffers_with(optimizer_, {groups.begin(), groups.end()}));
+    }
+  }
+
   const std::string type_;
   Optimizer& optimizer_;
-  const std::vector<LocalShard> buffers_;
+  std::vector<bool> is_trainable_;  // by number of a parameter of the model
+  std::vector<LocalShard> buffers_;
   // Looked up only, never iterated.
   std::unordered_map<std::string, size_t> number_of_;  // of a parameter of the model
+  std::unordered_map<std::string, size_t> group_of_;   // of a parameter of the optimizer
   std::unordered_map<std::string, size_t> buffer_of_;  // where a parameter is in buffers_
   mutable std::vector<int64_t> steps_;                 // by number; empty: not asked for yet
 };

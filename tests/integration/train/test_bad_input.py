@@ -3,6 +3,7 @@
 import json
 import pathlib
 import struct
+import subprocess
 
 from train_case import MODEL, TRAIN, TrainCase
 from unittest_main import main
@@ -44,6 +45,13 @@ class ConfigurationTest(TrainCase):
 
     def test_bad_pattern(self):
         self.both_ways(["optimizer.no_decay", "*nrom*"], 'optimizer.no_decay=["*nrom*"]')  # Found with the model built.
+
+
+    def test_full_disk_for_what_is_printed(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([TRAIN, "config", "--default"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "fsdp-train: cannot write to standard output: No space left on device\n"))
 
 
 class ModelDescriptionTest(TrainCase):

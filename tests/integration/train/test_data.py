@@ -159,12 +159,15 @@ class FormatCase(TrainCase):
             "tokenizer": {"kind": "tokenizer.json", "digest": tokenizer}, "sources": []}).encode())
         return self.write(name + ".bin", struct.pack(f"<{len(ids)}I", *ids))
 
-    def check_any_world(self, settings, reference):
-        """Two steps each on 2, 3 and 1 ranks give the losses of six steps on 2, which are 6 windows each."""
+    def check_any_world(self, settings, reference, data=((), (), ())):
+        """Two steps each on 2, 3 and 1 ranks give the losses of six steps on 2, which are 6 windows each. `data`: settings
+        of the three starts."""
         directory = self.dir / reference.stem
-        for steps, ranks in ((2, 2), (4, 3), (6, 1)):
-            out, _ = self.train_well(*settings, f"train.steps={steps}", f"train.grad_accumulation={6 // ranks}",
+        for (steps, ranks), files in zip(((2, 2), (4, 3), (6, 1)), data, strict=True):
+            out, _ = self.train_well(*settings, *files, f"train.steps={steps}", f"train.grad_accumulation={6 // ranks}",
                                      f"checkpoint.dir={directory}", ranks=ranks)
+            if steps > 2:
+                self.assertIn(f"resuming after step {steps - 2}", out)
             self.assertNotIn("warning: the", out)
         for (step, loss), expected in zip(self.losses().items(), self.losses(reference).values(), strict=True):
             self.assertAlmostEqual(loss / expected, 1, delta=1e-5, msg=f"step {step}")
@@ -186,19 +189,20 @@ class FormatCase(TrainCase):
 class AnyWorldTest(FormatCase):
     ORDER = ("data.sampler=global", "data.seed=5", "optimizer.lr=0.02")
 
-    def test_every_format_has_the_same_losses_at_any_world_sizes(self):
+    def test_a_run_goes_on_at_any_world_size_with_the_same_ids_in_another_format(self):
         formats = {
             "llmc": self.llmc("l", self.ids), "megatron": self.megatron("m", self.ids, self.lengths),
             "raw": self.write("r.tokens", struct.pack(f"<{len(self.ids)}q", *self.ids)),
             "text": self.write("t.txt", bytes(self.ids)),
         }
         reference = self.train_reference("reference", *self.ORDER, f"data.train={json.dumps(formats['text'])}")
-        for name, files in formats.items():
-            with self.subTest(name):
-                dtype = ("data.dtype=int64",) if name == "raw" else ()
-                path = self.dir / f"{name}.jsonl"
+        settings = {name: (f"data.train={json.dumps(files)}", *(("data.dtype=int64",) if name == "raw" else ()))
+                    for name, files in formats.items()}
+        for names in (["llmc", "megatron", "raw"], ["megatron", "raw", "llmc"], ["raw", "llmc", "megatron"], ["text"] * 3):
+            with self.subTest(names):
+                path = self.dir / f"{names[0]}.jsonl"
                 path.write_bytes(reference.read_bytes())
-                self.check_any_world((*self.ORDER, f"data.train={json.dumps(files)}", *dtype), path)
+                self.check_any_world(self.ORDER, path, [settings[name] for name in names])
 
     def test_mixture(self):
         self.llmc("a-1", self.ids[:200])

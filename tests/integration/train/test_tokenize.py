@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """fsdp-train tokenize: what it says, what it leaves behind, and that its files are what a training takes."""
 
+import contextlib
 import json
 import os
 import signal
 
+from job_case import wait_until
 from train_case import TRAIN, TrainCase
 from unittest_main import main
 
@@ -55,6 +57,52 @@ class TokenizeTest(TrainCase):
         self.assertEqual((rc, out), (-signal.SIGINT, ""), err)
         self.assertIn("interrupted; what was written is removed", err)
         self.assertEqual(self.names(), [])
+
+    def test_an_interrupt_is_noticed_while_input_is_awaited(self):
+        pipe = self.dir / "pipe"
+        os.mkfifo(pipe)
+        for opens in (False, True):
+            program = self.start(*self.tokenize("--input-format", "lines", pipe), binary=TRAIN)
+            # Who writes comes, and writes nothing; or does not come at all.
+            with open(pipe, "w") if opens else contextlib.nullcontext():
+                wait_until(lambda: self.names() != [], "the output")
+                os.kill(program.pid, signal.SIGINT)
+                rc, out, err = self.finish(program)
+            self.assertEqual((rc, out), (-signal.SIGINT, ""), err)
+            self.assertIn("interrupted; what was written is removed", err)
+            self.assertEqual(self.names(), [])
+
+    def test_an_interrupt_does_not_wait_for_a_large_document(self):
+        # Quadratic: what follows each letter is looked at to the end of the text.
+        rule = {"type": "Split", "pattern": {"Regex": "[a-z]+(?=[0-9])"}, "behavior": "Isolated", "invert": False}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        tokenizer = {"version": "1.0", "pre_tokenizer": {"type": "Sequence", "pretokenizers": [rule, byte_level]},
+                     "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+        (self.dir / "t.json").write_text(json.dumps(tokenizer))
+        (self.dir / "large.txt").write_text("a" * 20_000_000)
+        program = self.start("tokenize", "--tokenizer", self.dir / "t.json", "--output", self.output / "a",
+                             self.dir / "large.txt", binary=TRAIN)
+        wait_until(lambda: self.names() != [], "the output")
+        os.kill(program.pid, signal.SIGINT)
+        rc, out, err = self.finish(program)
+        self.assertEqual((rc, out), (-signal.SIGINT, ""), err)
+        self.assertIn("interrupted; what was written is removed", err)
+        self.assertEqual(self.names(), [])
+
+    def test_an_interrupt_keeps_what_was_to_be_replaced(self):
+        text = self.dir / "train.txt"
+        self.assertEqual(self.run_job(*self.tokenize("--format", "megatron", text), binary=TRAIN)[0], 0)
+        before = {path.name: path.read_bytes() for path in self.output.iterdir()}
+        pipe = self.dir / "pipe"
+        os.mkfifo(pipe)
+        program = self.start(*self.tokenize("--format", "megatron", "--force", "--input-format", "lines", pipe), binary=TRAIN)
+        with open(pipe, "w") as lines:
+            lines.write("a line\n" * 200_000)
+            lines.flush()
+            os.kill(program.pid, signal.SIGTERM)
+            rc, _, err = self.finish(program)
+        self.assertEqual(rc, -signal.SIGTERM, err)
+        self.assertEqual({path.name: path.read_bytes() for path in self.output.iterdir()}, before)
 
     def test_what_is_written_is_trained_on(self):
         text = self.dir / "train.txt"

@@ -16,9 +16,10 @@ std::vector<ConfigKey> CheckpointKeys() {
       {"checkpoint.dir", kString, "\"\"", "a path, or \"\" for no checkpoints",
        "directory of the run's checkpoints", nullptr},
       {"checkpoint.every_steps", kInteger, "0", "an integer >= 0",
-       "steps between checkpoints; 0: only at the end", IsCount<0>},
+       "steps between checkpoints; 0: none for steps, only for time and at the end", IsCount<0>},
       {"checkpoint.every_minutes", kNumber, "30", "a number from 0 to 3.4e38",
-       "minutes after which a checkpoint is saved, if none was meanwhile; 0: however long it takes",
+       "minutes from one checkpoint's begin to the next one's, if none is meanwhile; 0: however "
+       "long it takes",
        IsNotNegative},
       {"checkpoint.keep", kInteger, "2", "an integer >= 0",
        "newest checkpoints of the run that are kept; 0: all; other runs' and other programs' are "

@@ -29,8 +29,11 @@ std::vector<ConfigKey> DataKeys() {
        [](const Json& value) {
          return IsOneOf(value, {"auto", "uint8", "uint16", "int16", "uint32", "int32", "int64"});
        }},
-      {"data.tokenizer", kString, "\"byte\"", "\"byte\"", "of text: one token (0..255) per byte",
-       [](const Json& value) { return IsOneOf(value, {"byte"}); }},
+      {"data.tokenizer", kString, "\"byte\"", "\"byte\" or \"bytes\"",
+       "of text: one token (0..255) per byte",
+       [](const Json& value) {
+         return IsOneOf(value, {"byte", "bytes"});
+       }},
       {"data.seq_len", kInteger, "256", "an integer >= 1", "tokens per window", IsCount<1>},
       {"data.shuffle", kBoolean, "true", "true or false", "permute the windows of every epoch",
        nullptr},
@@ -59,8 +62,9 @@ std::vector<ConfigKey> DataKeys() {
       {"data.seed", kInteger, "0", "an integer from 0 to 2^63-1", "seed of the permutation",
        IsSeed},
       {"data.on_change", kString, "\"refuse\"", "\"refuse\" or \"warn\"",
-       "resuming with another text or order than the checkpoint's, so that the position is lost; "
-       "warn: continue after as many tokens of the epoch",
+       "resuming with another text or order than the checkpoint's, so that the position is lost, "
+       "or training weights on ids of another tokenizer than the one beside them; warn: continue, "
+       "after as many tokens of the epoch",
        [](const Json& value) {
          return IsOneOf(value, {"refuse", "warn"});
        }},

@@ -31,7 +31,9 @@ std::vector<ConfigKey> MetricsKeys() {
        "it)",
        nullptr},
       {"metrics.trace_steps", kIntegerList, "[3, 4]", "a list of two integers from 1 on, in order",
-       "first and last step of the timeline", AreTraceSteps},
+       "first and last step of the timeline, counted from where this start begins: 1 is the first "
+       "step that it does",
+       AreTraceSteps},
   };
 }
 

@@ -57,6 +57,10 @@ std::vector<ConfigKey> OptimizerKeys() {
        }},
       {"optimizer.adamw_lr", kNumberOrAuto, "\"auto\"", "\"auto\" or a number from 0 to 3.4e38",
        "peak learning rate of what muon leaves to adamw; auto: optimizer.lr", IsRateOrAuto},
+      {"optimizer.fused", kBooleanOrAuto, "\"auto\"", "\"auto\", true or false",
+       "adamw by PyTorch's fused kernel on the CPU, too: faster, with other last bits; auto: with "
+       "model.kernels = fused",
+       nullptr},
   };
 }
 

@@ -3,25 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
+#include "worker/models/decoder/grouped_attention.h"
 #include "worker/models/fused/ops.h"
 #include "worker/models/rope.h"
 
 namespace fsdprun::worker {
 namespace {
-
-/// [batch, heads, length, dim] -> [batch, heads * groups, length, dim], each head `groups` times.
-at::Tensor RepeatHeads(const at::Tensor& x, int64_t groups) {
-  if (groups == 1) {
-    return x;
-  }
-  const int64_t batch = x.size(0), heads = x.size(1), length = x.size(2), dim = x.size(3);
-  return x.unsqueeze(2)
-      .expand({batch, heads, groups, length, dim})
-      .reshape({batch, heads * groups, length, dim});
-}
 
 /// Position q sees positions k with q - window < k <= q, window 0: all k <= q. The rows are the
 /// last `length` positions of before + length; bool [length, before + length].
@@ -34,9 +25,7 @@ at::Tensor SeenMask(int64_t before, int64_t length, int64_t window, at::Device d
 }  // namespace
 
 DecoderAttention::DecoderAttention(const DecoderConfig& config, const LayerFactory& factory)
-    : kernels_(factory.kernels),
-      head_dim_(config.head_dim),
-      groups_(config.num_attention_heads / config.num_key_value_heads) {
+    : kernels_(factory.kernels), head_dim_(config.head_dim) {
   const int64_t query = config.num_attention_heads * config.head_dim;
   const int64_t key_value = config.num_key_value_heads * config.head_dim;
   const auto make = [&](const char* name, int64_t in, int64_t out, bool has_bias) {
@@ -62,17 +51,6 @@ at::Tensor DecoderAttention::Rotated(const at::Tensor& heads, const at::Tensor& 
                                      : ApplyRope(heads.transpose(1, 2), cos, sin);
 }
 
-at::Tensor DecoderAttention::Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const at::Tensor& mask) const {
-  const auto given_mask = mask.defined() ? std::optional(mask) : std::nullopt;
-  // One token sees all, as does each without a mask all up to itself where there are as many keys.
-  const bool is_causal = !given_mask && q.size(2) > 1;
-  const bool repeats = kernels_ == Kernels::kReference;
-  return at::scaled_dot_product_attention(
-      q, repeats ? RepeatHeads(k, groups_) : k, repeats ? RepeatHeads(v, groups_) : v, given_mask,
-      /*dropout_p=*/0.0, is_causal, /*scale=*/std::nullopt, /*enable_gqa=*/!repeats && groups_ > 1);
-}
-
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const at::Tensor& cos,
                                      const at::Tensor& sin, const at::Tensor& mask,
                                      LayerCache* cache) {
@@ -88,7 +66,11 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const at::Tensor& cos,
   if (cache != nullptr) {
     std::tie(k, v) = cache->Append(k, v);
   }
-  const at::Tensor attended = Attend(q, k, v, mask);
+  const auto given_mask = mask.defined() ? std::optional(mask) : std::nullopt;
+  // One token sees all, as does each without a mask all up to itself where there are as many keys.
+  const bool is_causal = !given_mask && length > 1;
+  const at::Tensor attended = Attend({q, k, v, given_mask, is_causal},
+                                     /*repeats=*/kernels_ == Kernels::kReference);
   return o_proj_->forward(attended.transpose(1, 2).contiguous().reshape({batch, length, -1}));
 }
 
@@ -177,7 +159,9 @@ at::Tensor Decoder::MaskOf(size_t i, int64_t before, int64_t length, at::Device 
 
 at::Tensor Decoder::Hidden(const at::Tensor& tokens, KeyValueCache* cache) {
   const int64_t before = cache == nullptr ? 0 : cache->length(), length = tokens.size(1);
-  RefreshTables(before + length, tokens.device());
+  // Once for a cache, whose tokens come one by one.
+  RefreshTables(cache == nullptr ? length : std::max(before + length, cache->capacity()),
+                tokens.device());
   at::Tensor x = embed_tokens_->forward(tokens);
   const at::Tensor cos = cos_.slice(1, before, before + length).to(x.scalar_type());
   const at::Tensor sin = sin_.slice(1, before, before + length).to(x.scalar_type());

@@ -27,12 +27,9 @@ class DecoderAttention : public torch::nn::Module {
  private:
   /// [batch, heads, length, head_dim].
   at::Tensor Rotated(const at::Tensor& heads, const at::Tensor& cos, const at::Tensor& sin) const;
-  at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const at::Tensor& mask) const;
 
   Kernels kernels_;
   int64_t head_dim_;
-  int64_t groups_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, o_proj_;
   std::shared_ptr<RmsNorm> q_norm_, k_norm_;  // null without norms of heads
 };
@@ -88,7 +85,7 @@ class Decoder : public CausalLm {
   std::vector<fsdp::Unit<DecoderBlock>> blocks_;
   std::shared_ptr<RmsNorm> norm_;
   std::shared_ptr<Linear> lm_head_;  // null when tied
-  /// Tables for the longest sequence so far.
+  /// Tables for the longest sequence so far, or that a cache so far has room for.
   at::Tensor cos_;
   at::Tensor sin_;
   /// The window's mask for the last sequence, and how many tokens were before it.

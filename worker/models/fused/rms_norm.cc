@@ -37,6 +37,7 @@ class RmsNormFunction : public autograd::Function<RmsNormFunction> {
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           autograd::variable_list gradients) {
+    RefuseSecondDerivative("RmsNorm");
     const autograd::variable_list saved = context->get_saved_variables();
     const at::Tensor dy = gradients[0].contiguous();
     const at::Tensor& x = saved[0];

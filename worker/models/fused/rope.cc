@@ -2,6 +2,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "worker/models/fused/ops.h"
 #include "worker/models/fused/rows.h"
 #include "worker/models/rope.h"
@@ -41,6 +43,7 @@ class RopeFunction : public autograd::Function<RopeFunction> {
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           autograd::variable_list gradients) {
+    RefuseSecondDerivative("Rope");
     const autograd::variable_list saved = context->get_saved_variables();
     return {RotateAll(gradients[0].contiguous(), saved[0], saved[1], RotateHeadsBack), at::Tensor(),
             at::Tensor()};

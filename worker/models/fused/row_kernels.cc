@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstdint>
 
-// One version of each loop for AVX2 and one for the baseline, selected at load time, when the
-// sanitizers' runtimes are not initialised yet.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FSDPRUN_MULTIVERSION __attribute__((target_clones("arch=haswell", "default")))
+// One version of each loop for CPUs with AVX2 and FMA and one for any other, selected at load time,
+// when the sanitizers' runtimes are not initialised yet. By the level of the instruction set:
+// "arch=haswell" would select the first one on that very processor and on none of its successors.
+#if FSDPRUN_HAS_ROW_VERSIONS
+#define FSDPRUN_MULTIVERSION __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define FSDPRUN_MULTIVERSION
 #endif

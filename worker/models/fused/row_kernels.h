@@ -2,6 +2,14 @@
 
 #include <cstddef>
 
+/// 1: each loop has a version for CPUs with AVX2 and FMA (x86-64-v3), and one for any other.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define FSDPRUN_HAS_ROW_VERSIONS 1
+#else
+#define FSDPRUN_HAS_ROW_VERSIONS 0
+#endif
+
 namespace fsdprun::worker::fused {
 
 // Loops over float32 rows in memory, without LibTorch. Threads: each is one thread's; calls on

@@ -10,8 +10,6 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr int64_t kGrain = 8192;
-
 class SwigluFunction : public autograd::Function<SwigluFunction> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& gate,
@@ -28,6 +26,7 @@ class SwigluFunction : public autograd::Function<SwigluFunction> {
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           autograd::variable_list gradients) {
+    RefuseSecondDerivative("Swiglu");
     const autograd::variable_list saved = context->get_saved_variables();
     const at::Tensor dy = gradients[0].contiguous();
     const at::Tensor dgate = at::empty_like(dy), dup = at::empty_like(dy);

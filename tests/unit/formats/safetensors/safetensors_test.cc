@@ -239,5 +239,30 @@ TEST_F(SafetensorsTest, WhatMayPassIsNoDefectOfTheFiles) {
   EXPECT_NE(ModelRefusal().find("Permission denied"), std::string::npos);
 }
 
+TEST_F(SafetensorsTest, WhatMayPassIsNoDefectOfTheIndex) {
+  using checkpoint::PathFault;
+  Write("s1", Encode(kTwo, 32));
+  Write("model.safetensors.index.json", R"({"weight_map":{"a":"s1","b":"s1"}})");
+  for (const int number : {ESTALE, EMFILE, EIO}) {
+    const PathFault fault(PathFault::kOpen, "index.json", number, 1);
+    try {
+      SafetensorsModel model(folder_);
+      ADD_FAILURE() << number;
+    } catch (const fsdp::archive::Error& error) {
+      EXPECT_EQ(error.error_number(), number);
+      EXPECT_NE(std::string(error.what()).find("index.json: "), std::string::npos);
+    }
+    EXPECT_EQ(SafetensorsModel(folder_).tensors().size(), 2u);
+  }
+  const PathFault fault(PathFault::kOpen, "index.json", EACCES);
+  EXPECT_NE(ModelRefusal().find("Permission denied"), std::string::npos);
+}
+
+TEST_F(SafetensorsTest, IndexThatIsTooLargeIsNotRead) {
+  const std::filesystem::path index = Write("model.safetensors.index.json", "{}");
+  std::filesystem::resize_file(index, (uintmax_t{64} << 20) + 1);  // takes no space
+  EXPECT_NE(ModelRefusal().find("index.json: larger than 67108864 bytes"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fsdprun

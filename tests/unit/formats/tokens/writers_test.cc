@@ -97,7 +97,6 @@ TEST(MegatronWriterTest, TheReaderFindsWhatWasWritten) {
   const MegatronIndex index = ReadMegatronIndex(BytesSource(Content(folder / "a.idx")), "a.idx",
                                                 /*wants_documents=*/true);
   EXPECT_EQ(index.dtype, TokenDtype::kInt32);
-  EXPECT_EQ(index.sequences, 4);
   EXPECT_EQ(index.tokens, 70'008);
   EXPECT_THAT(index.document_ends, ElementsAre(5, 6, 70'006, 70'008));
 }

@@ -59,6 +59,7 @@ TEST(AdamWListTest, FusedKernelUpdatesAsThePiecesDo) {
     const at::Tensor params = at::randn({numel});
     const State in_pieces(params);
     const State fused(params);
+    const State in_one_pass(params);
     AdamWOptions rate = options();
     rate.weight_decay = weight_decay;
     const at::Tensor lr = at::full({}, rate.lr, at::kFloat);
@@ -72,6 +73,11 @@ TEST(AdamWListTest, FusedKernelUpdatesAsThePiecesDo) {
       expect_close(fused.param, in_pieces.param);
       expect_close(fused.exp_avg, in_pieces.exp_avg);
       expect_close(fused.exp_avg_sq, in_pieces.exp_avg_sq);
+      at::_foreach_add_(in_one_pass.steps, 1);
+      in_one_pass.list(gradient).apply_in_one_pass(rate);
+      expect_close(in_one_pass.param, in_pieces.param);
+      expect_close(in_one_pass.exp_avg, in_pieces.exp_avg);
+      expect_close(in_one_pass.exp_avg_sq, in_pieces.exp_avg_sq);
       rate.lr *= 0.5;  // both read it anew
       lr.fill_(rate.lr);
     }
@@ -97,6 +103,9 @@ TEST(AdamWListTest, WritesCopiesInTheirDtype) {
   plain.add({without, gradient, zeros(), zeros(), steps, {}});
   plain.apply_in_pieces(options());
   EXPECT_TRUE(at::equal(param, without));
+  list.apply_in_one_pass(options());
+  EXPECT_FALSE(at::equal(param, without));
+  EXPECT_TRUE(at::equal(copy, param.to(at::kBFloat16)));
 }
 
 at::Tensor scalar(double value) { return at::full({}, value, at::kFloat); }
@@ -123,6 +132,14 @@ TEST(AdamWListTest, UnscalesTheGradientsBeforeItUsesThem) {
                                  FusedScaling({.grad_scale = scalar(1024)}));
   EXPECT_TRUE(at::equal(scaled, gradient));
   expect_close(fused.param, plain.param);
+  for (const GradientFactor& scaling : {GradientFactor{.divisor = 1024}, {.factor = 1.0 / 1024}}) {
+    const State in_one_pass(params);
+    at::_foreach_add_(in_one_pass.steps, 1);
+    scaled.mul_(1024);
+    in_one_pass.list(scaled).apply_in_one_pass(options(), scaling);
+    EXPECT_TRUE(at::equal(scaled, gradient));
+    expect_close(in_one_pass.param, plain.param);
+  }
 }
 
 // 2: of a scaler that adds the answers of two devices.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp_runtime/src/optim/muon_kernel.h"
@@ -95,6 +97,15 @@ TEST_P(MuonTest, HasThemWhereParametersAreDividedAlongDimensions) {
   });
 }
 
+TEST_P(MuonTest, HasThemWhereShardsAreOffloaded) {
+  run_ranks(GetParam(), [](Rank& rank) {
+    FullyShardOptions options;
+    options.offload_policy = CPUOffloadPolicy{};
+    Sharded setup = make(rank, {}, options);
+    train_as_without_sharding(setup, rank, {});
+  });
+}
+
 TEST_P(MuonTest, AStepExchangesUnitByUnit) {
   run_ranks(GetParam(), [](Rank& rank) {
     Sharded setup = make(rank);
@@ -133,6 +144,58 @@ TEST_P(MuonTest, AGradientThatIsNotFiniteChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MuonTest, ::testing::Values(1, 2, 3));
+
+/// Has no memory for the second gather from arm() on, and counts who has waited for the first.
+class ShortOfMemory : public RecordingCollectives {
+ public:
+  using RecordingCollectives::RecordingCollectives;
+  void arm() { gathers_ = 0; }
+  int waits() const { return *waits_; }
+
+  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
+    if (gathers_ < 0) {
+      return RecordingCollectives::all_gather_into(output, input, std::move(issue));
+    }
+    TORCH_CHECK(gathers_++ == 0, "out of memory");
+    return std::make_shared<CountedWork>(
+        RecordingCollectives::all_gather_into(output, input, std::move(issue)), waits_);
+  }
+
+ private:
+  class CountedWork : public Work {
+   public:
+    CountedWork(WorkPtr inner, std::shared_ptr<int> waits)
+        : inner_(std::move(inner)), waits_(std::move(waits)) {}
+    void wait() override {
+      ++*waits_;
+      inner_->wait();
+    }
+    bool is_done() override { return inner_->is_done(); }
+
+   private:
+    const WorkPtr inner_;
+    const std::shared_ptr<int> waits_;
+  };
+
+  int gathers_ = -1;
+  const std::shared_ptr<int> waits_ = std::make_shared<int>(0);
+};
+
+// Or it would write to memory that somebody else has by then: a device's streams know nothing of
+// the exception.
+TEST(MuonExchangeTest, WhatIsInFlightIsWaitedForIfTheNextCannotBeIssued) {
+  run_ranks(1, [](Rank& rank) {
+    const auto comm = std::make_shared<ShortOfMemory>(rank.comm);
+    Rank with{0, 1, comm, init_device_mesh(c10::kCPU, {1}, {"dp_shard"}, comm)};
+    Sharded setup = make(with);
+    Muon optimizer(setup.root, muon_groups(setup.root));
+    backward_in(setup, 0, 0);
+    comm->arm();
+    EXPECT_THAT(refusal([&] { optimizer.step(); }), HasSubstr("out of memory"));
+    EXPECT_EQ(comm->waits(), 1);
+    EXPECT_EQ(optimizer.parameter_steps()[2], 0);  // nothing has begun
+  });
+}
 
 TEST(MuonHybridTest, RowsWithCopiesStayEqual) {
   run_ranks(4, [](Rank& rank) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp_runtime/src/engine/module_state.h"
 #include "tests/unit/fsdp_runtime/engine/hybrid_model.h"
 #include "tests/unit/fsdp_runtime/optim/grouped_model.h"
 
@@ -66,24 +67,55 @@ TEST_P(SeveralOptimizersTest, ShareAModelAndLeaveEachOthersGradients) {
   });
 }
 
-TEST_P(SeveralOptimizersTest, ZeroGradDropsWhatWasCollectedForItsParametersOnly) {
+// So that the next backward writes it, and has nothing to add to.
+TEST_P(SeveralOptimizersTest, TheLastOfThemDropsTheGradientOfAUnit) {
   run_ranks(GetParam(), [](Rank& rank) {
     Shared shared(rank);
-    PlainTraining plain({}, rank.size, {});
-    const std::vector<at::Tensor> leaves = shared.setup.root.parameters();  // see gradients too
-    shared.setup.root.set_requires_gradient_sync(false);
-    loss(shared.setup.model, 0, rank.rank).backward();
-    shared.matrices.zero_grad();
-    shared.setup.root.set_requires_gradient_sync(true);
-    loss(shared.setup.model, 1, rank.rank).backward();
-    const Gradients second = plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); });
-    Gradients expected = second;
-    add_gradients(expected, plain, [&](int64_t r) { return loss(plain.model, 0, r); });
-    for (auto& [fqn, gradient] : expected) {
-      gradient = is_matrix(fqn) ? second.at(fqn) : gradient;
+    const auto has_gradients = [&shared] {
+      std::vector<bool> has;
+      for (const FSDPModule& unit : shared.setup.root.units()) {
+        for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
+          has.push_back(group->gradient().defined());
+        }
+      }
+      return has;
+    };
+    for (int64_t step = 0; step < 2; ++step) {
+      backward_in(shared.setup, step, rank.rank);
+      const std::vector<bool> all = has_gradients();
+      EXPECT_EQ(all, std::vector<bool>(all.size(), true));
+      shared.matrices.zero_grad();
+      EXPECT_EQ(has_gradients(), all);  // of the others in each unit
+      shared.rest->zero_grad();
+      EXPECT_EQ(has_gradients(), std::vector<bool>(all.size(), false));
     }
-    expect_gradients(rank, shared.setup.root, expected, 1e-7);
   });
+}
+
+// Gradients that are collected, and those of a backward behind which ranks have not told each other
+// what they have used.
+TEST_P(SeveralOptimizersTest, ZeroGradBetweenBackwardsDropsWhatIsOfItsParametersOnly) {
+  for (const bool is_reduced : {false, true}) {
+    run_ranks(GetParam(), [is_reduced](Rank& rank) {
+      Shared shared(rank);
+      PlainTraining plain({}, rank.size, {});
+      const std::vector<at::Tensor> leaves = shared.setup.root.parameters();  // see gradients too
+      shared.setup.root.set_requires_gradient_sync(is_reduced);
+      shared.setup.root.set_is_last_backward(!is_reduced);
+      loss(shared.setup.model, 0, rank.rank).backward();
+      shared.matrices.zero_grad();
+      shared.setup.root.set_requires_gradient_sync(true);
+      shared.setup.root.set_is_last_backward(true);
+      loss(shared.setup.model, 1, rank.rank).backward();
+      const Gradients second = plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); });
+      Gradients expected = second;
+      add_gradients(expected, plain, [&](int64_t r) { return loss(plain.model, 0, r); });
+      for (auto& [fqn, gradient] : expected) {
+        gradient = is_matrix(fqn) ? second.at(fqn) : gradient;
+      }
+      expect_gradients(rank, shared.setup.root, expected, 1e-7);
+    });
+  }
 }
 
 /// LibTorch's SGD on what is no matrix, with decay, so that a gradient of zeros is not as good as

@@ -81,6 +81,33 @@ TEST_P(SGDTest, HasTheBitsOfTraining) {
   }
 }
 
+TEST_P(SGDTest, OptionsChangeBetweenSteps) {
+  run_ranks(GetParam(), [](Rank& rank) {
+    Sharded setup = make(rank);
+    SGDOptions options{.lr = 0.1};
+    SGD optimizer(setup.root, options);
+    PlainMomentum expected(rank.size, [&options](const std::string&, at::Tensor parameter,
+                                                 const at::Tensor& gradient, at::Tensor& momentum) {
+      torch_sgd(options, parameter, gradient, momentum);
+    });
+    const std::vector<SGDOptions> courses = {{.lr = 0.1},
+                                             {.lr = 0.1, .momentum = 0.9, .dampening = 0.5},
+                                             {.lr = 0.05, .momentum = 0.8, .dampening = 0.5},
+                                             {.lr = 0.1, .weight_decay = 0.1},
+                                             {.lr = 0.1, .momentum = 0.9, .dampening = 0.5}};
+    for (size_t step = 0; step < courses.size(); ++step) {
+      options = courses[step];
+      optimizer.set_options(0, options);
+      expected.train(static_cast<int64_t>(step));
+      backward_in(setup, static_cast<int64_t>(step), rank.rank);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    expect_parameters(setup.root, expected.plain);
+    expect_momenta(optimizer.momentum_buffer(), expected.momentum);
+  });
+}
+
 TEST_P(SGDTest, AGradientThatIsNotFiniteChangesNothing) {
   run_ranks(GetParam(), [](Rank& rank) {
     Sharded setup = make(rank);

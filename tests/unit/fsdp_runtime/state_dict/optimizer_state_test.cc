@@ -304,6 +304,39 @@ TEST(MuonStateTest, OptionsAndMomentaGoToAnotherNumberOfRanks) {
   });
 }
 
+// As PyTorch's: options and buffers are the dict's, and so is a group that has had none.
+TEST(SGDStateTest, OneWithoutMomentumTakesThatOfADictAndTheOtherWayAround) {
+  using OurSGD = fsdp::SGD;
+  const fsdp::SGDOptions with{.lr = 0.1, .momentum = 0.9, .dampening = 0.5}, without{.lr = 0.5};
+  run_ranks(2, [&](Rank& rank) {
+    const auto make_setup = [&rank] {
+      const Stateful setup = make_stateful(rank);
+      set_model_state_dict(setup.root, whole_dict());
+      return setup;
+    };
+    const auto train = [&rank](const Stateful& setup, OurSGD& optimizer, int64_t step) {
+      loss(setup, step, rank.rank).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    for (const bool gets_momentum : {true, false}) {
+      const Stateful setup = make_setup(), again = make_setup();
+      OurSGD made(setup.root, gets_momentum ? with : without);
+      OurSGD other(again.root, gets_momentum ? without : with);
+      train(setup, made, 0);
+      train(again, other, 7);
+      const auto [model, states] = get_state_dict(setup.root, made, {.cpu_offload = true});
+      EXPECT_EQ(set_state_dict(again.root, other, model, states, {}), IncompatibleKeys());
+      EXPECT_EQ(other.options().momentum, gets_momentum ? 0.9 : 0.0);
+      train(setup, made, 1);
+      train(again, other, 1);
+      expect_equal(get_model_state_dict(again.root), get_model_state_dict(setup.root));
+      expect_equal(get_optimizer_state_dict(again.root, other),
+                   get_optimizer_state_dict(setup.root, made));
+    }
+  });
+}
+
 OptimizerCase case_named(const std::string& name) {
   for (const OptimizerCase& each : optimizer_cases()) {
     if (each.name == name) {

@@ -225,6 +225,15 @@ TEST(StoreClientTest, LargeValueHasLongerThanACallMayTake) {
   client.set("key", std::string(size_t{32} << 20, 'x'));
 }
 
+// The kernel takes a value long before the server has read it.
+TEST(StoreClientTest, AnswerToALargeValueHasLongerThanACallMayTake) {
+  const auto server = serve_store();
+  StoreClient client("127.0.0.1", server->getPort(), seconds(30), milliseconds(0));
+  const std::string value(size_t{4} << 20, 'x');  // 16 s
+  client.set_acknowledged("key", value);
+  EXPECT_EQ(server->get_to_str("key"), value);
+}
+
 // The client would wait ten minutes, longer than this test may take.
 TEST(StoreClientTest, ServerThatWentIsGivenUpLongBeforeTheTimeout) {
   auto server = serve_store();

@@ -95,20 +95,26 @@ class Hung : public FileSystem {
   const std::shared_future<void> went_ = may_go_.get_future().share();
 };
 
-/// Holds up the removal of what has this in its name.
+/// Holds up the removal of what has this in its name. Once `is_full`, it has no room for a step.
 class SlowRemoval : public FileSystem {
  public:
+  explicit SlowRemoval(std::string part = ".delete-") : part_(std::move(part)) {}
+  std::atomic<bool> is_full{false};
   void LetGo() { may_go_.set_value(); }
+  std::optional<int64_t> FreeBytes(const std::string& /*path*/) override {
+    return is_full ? 0 : int64_t{1} << 40;
+  }
 
  protected:
   int Intercept(const Effect& effect) override {
-    if (effect.name == "remove" && effect.path.find(".delete-") != std::string::npos) {
+    if (effect.name == "remove" && effect.path.find(part_) != std::string::npos) {
       went_.wait();
     }
     return 0;
   }
 
  private:
+  const std::string part_;
   std::promise<void> may_go_;
   const std::shared_future<void> went_ = may_go_.get_future().share();
 };
@@ -152,10 +158,12 @@ class SmallDisk : public FileSystem {
   }
 };
 
-/// Runs `body(saver, rank)` on two ranks; `file_system`: of both. Each saver keeps two.
+/// Runs `body(saver, rank)` on two ranks; `file_system`: of both, as is `must_give_up`. Each saver
+/// keeps two.
 template <typename Background = OwnCollectives>
 void OnTwoRanks(const std::string& dir, const std::shared_ptr<FileSystem>& file_system,
-                const std::function<void(Saver&, int64_t)>& body) {
+                const std::function<void(Saver&, int64_t)>& body,
+                const std::function<bool()>& must_give_up = nullptr) {
   ThreadRanks background(2);
   std::vector<std::shared_ptr<fsdp::Collectives>> own(2);
   background.Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
@@ -165,6 +173,7 @@ void OnTwoRanks(const std::string& dir, const std::shared_ptr<FileSystem>& file_
     SaverOptions options = OptionsOf(dir, GroupOf(collectives));
     options.file_system = file_system;
     options.keep = 2;
+    options.must_give_up = must_give_up;
     options.background =
         std::make_shared<Background>(own[static_cast<size_t>(collectives->rank())]);
     Saver saver(options);
@@ -288,6 +297,57 @@ TEST(BegunSaveTest, WhatIsBeingRemovedIsWaitedForIfThereIsNoRoomWithoutIt) {
   });
   EXPECT_TRUE(disk->was_full);
   EXPECT_EQ(LoadAndCheck(dir.path(), 2), 4);
+}
+
+TEST(BegunSaveTest, WhatIsBeingRemovedForEverIsGivenUpByAllRanks) {
+  const TemporaryDirectory dir;
+  const auto disk = std::make_shared<SlowRemoval>();
+  OnTwoRanks(
+      dir.path(), disk,
+      [&](Saver& saver, int64_t rank) {
+        for (const int64_t step : {1, 2, 3}) {  // two are kept
+          saver.Begin(step, StateOf(rank, 2, step));
+          saver.Finish();
+        }
+        disk->is_full = true;
+        try {
+          saver.Save(4, StateOf(rank, 2, 4));
+          ADD_FAILURE() << "there is no room";
+        } catch (const CheckpointError& error) {
+          EXPECT_EQ(error.error_number(), ECANCELED);
+          EXPECT_THAT(error.what(), testing::HasSubstr("no time to wait until old checkpoints"));
+          EXPECT_THAT(error.what(), testing::HasSubstr("the disk is full"));
+        }
+        if (rank == 0) {
+          disk->LetGo();
+        }
+      },
+      [] { return true; });
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 3);
+}
+
+TEST(BegunSaveTest, WhatItHasReplacedHasLeftBeforeItIsWrittenAgain) {
+  const TemporaryDirectory dir;
+  const auto disk = std::make_shared<SlowRemoval>("/step-5.tmp-");
+  std::atomic<bool> has_waited{false};
+  OnTwoRanks(
+      dir.path(), disk,
+      [&](Saver& saver, int64_t rank) {
+        saver.Begin(5, StateOf(rank, 2, 5));
+        EXPECT_TRUE(saver.Finish().ends_with("/step-5"));
+        EXPECT_FALSE(has_waited);
+        saver.Begin(5, StateOf(rank, 2, 5));
+        saver.AwaitCopy();
+        EXPECT_TRUE(saver.Finish().ends_with("/step-5"));
+        EXPECT_TRUE(has_waited);
+      },
+      [&] {
+        if (!has_waited.exchange(true)) {
+          disk->LetGo();
+        }
+        return false;
+      });
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 5);
 }
 
 TEST(BegunSaveTest, IsSaidAndFollowedByOthersWhileOldCheckpointsAreBeingRemoved) {

@@ -94,19 +94,76 @@ TEST(PassingFaultTest, ListThatCannotBeMadeForNowTakesNoOlderCheckpoint) {
   });
 }
 
-TEST(PassingFaultTest, NothingIsPublishedWhileTheNewestNumberCannotBeRead) {
+/// Counts the files of ranks that are made.
+class CountsRankFiles : public FileSystem {
+ public:
+  int count = 0;
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    count += effect.name == "create" && effect.path.ends_with(".distcp");
+    return 0;
+  }
+};
+
+int64_t NumberOfPublication(const std::string& checkpoint) {
+  return json::parse(std::ifstream(checkpoint + "/fsdprun.json"))["sequence"];
+}
+
+TEST(PassingFaultTest, NothingIsWrittenUntilTheNewestNumberCouldBeRead) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 1, {1, 2});
+  std::vector<std::string> told;
   ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+    const auto disk = std::make_shared<CountsRankFiles>();
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives, &told));
+    options.file_system = disk;
+    Saver saver(options);
     {
       const PathFault fault(PathFault::kOpen, "step-2/fsdprun.json", ESTALE);
       EXPECT_EQ(NumberOf([&] { saver.Save(3, StateOf(0, 1, 3)); }), ESTALE);
     }
+    EXPECT_EQ(disk->count, 0);
     EXPECT_FALSE(std::filesystem::exists(dir / "step-3"));
     saver.Save(3, StateOf(0, 1, 3));
   });
-  EXPECT_EQ(json::parse(std::ifstream(dir / "step-3/fsdprun.json"))["sequence"], 3);
+  EXPECT_THAT(told, SizeIs(2));
+  EXPECT_THAT(told, Each(EndsWith("; trying again")));
+  EXPECT_EQ(NumberOfPublication(dir / "step-3"), 3);
+}
+
+TEST(PassingFaultTest, WhoHasPublishedKnowsTheNextNumberWhateverCannotBeRead) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1, 2});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+    saver.Save(3, StateOf(0, 1, 3));
+    {
+      const PathFault fault(PathFault::kOpen, "step-3/fsdprun.json", ESTALE);
+      saver.Save(4, StateOf(0, 1, 4));
+    }
+    {
+      const PathFault fault(PathFault::kLook, "step-2", EMFILE);
+      saver.Save(5, StateOf(0, 1, 5));
+    }
+  });
+  EXPECT_EQ(NumberOfPublication(dir / "step-4"), 4);
+  EXPECT_EQ(NumberOfPublication(dir / "step-5"), 5);
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 5);
+}
+
+/// Of a start, while its own files are written: another program adds a checkpoint.
+TEST(PassingFaultTest, NumberIsAboveThatOfACheckpointThatWasPutThere) {
+  const TemporaryDirectory dir;
+  const TemporaryDirectory other;
+  SaveSteps(other.path(), 1, {1, 2, 3, 9});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+    saver.Save(1, StateOf(0, 1, 1));
+    std::filesystem::rename(other / "step-9", dir / "step-9");
+    saver.Save(2, StateOf(0, 1, 2));
+  });
+  EXPECT_EQ(NumberOfPublication(dir / "step-2"), 5);
 }
 
 TEST(PassingFaultTest, MemoryThatIsShortIsKnownByLibTorchsWords) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 
 #include "formats/checkpoint/commit.h"
 #include "formats/checkpoint/step_list.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
 namespace fsdprun::checkpoint {
@@ -93,6 +95,23 @@ TEST(CheckpointRetentionTest, DamagedOneIsNoneOfThoseThatAreKept) {
     EXPECT_THAT(ListDirectory(dir.path()),
                 ElementsAre(".claim", ".lock", "latest", "step-200", "step-210"));
   });
+}
+
+TEST(CheckpointRetentionTest, OneThatTheDiskCannotReadIsNoneOfThoseThatAreKept) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {100, 200});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    options.keep = 2;
+    Saver saver(std::move(options));
+    const PathFault fault(PathFault::kLook, "step-200/.metadata", EIO);
+    saver.Save(300, StateOf(0, 1, 300));
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ElementsAre(".claim", ".lock", "latest", "step-100", "step-200", "step-300"));
+    saver.Save(400, StateOf(0, 1, 400));
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-300", "step-400"));
 }
 
 TEST(CheckpointRetentionTest, SaverReadsAnEarlierCheckpointsManifestOnce) {

@@ -159,6 +159,20 @@ TEST_F(StoreChannelTest, StoreThatIsOutOfReachForAWhileIsAskedAgain) {
   EXPECT_FALSE(rank0->IsLost() || rank1->IsLost());
 }
 
+TEST_F(StoreChannelTest, LargeTextIsSentOnceHoweverLongTheStoreReadsIt) {
+  StoreChannelOptions options;
+  options.store =
+      std::make_shared<fsdp::StoreClient>("127.0.0.1", server_->getPort(), std::chrono::seconds(30),
+                                          /*call_timeout=*/std::chrono::milliseconds(0));
+  options.prefix = "checkpoint/1";
+  options.size = 2;
+  options.silence_max = std::chrono::milliseconds(0);
+  StoreChannel channel(std::move(options));
+  const std::string text(size_t{4} << 20, 'x');
+  EXPECT_EQ(channel.Broadcast(text), text);
+  EXPECT_FALSE(channel.IsLost());
+}
+
 TEST_F(StoreChannelTest, WhatRank0HasAnsweredHoldsThoughNobodyHearsIt) {
   auto server = fsdp::testing::serve_store();
   StoreChannelOptions options;

@@ -95,7 +95,7 @@ TEST(CommandLineTest, SampleTakesItsFlags) {
   EXPECT_EQ(line.command, Command::kSample);
   EXPECT_EQ(line.sample.checkpoint, "d");
   EXPECT_EQ(line.sample.prompt, "--odd");
-  EXPECT_EQ(line.sample.bytes, 10);
+  EXPECT_EQ(line.sample.tokens, 10);
   EXPECT_EQ(line.sample.temperature, 0.5);
   EXPECT_EQ(line.sample.seed, 7u);
 }

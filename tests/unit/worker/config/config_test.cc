@@ -57,7 +57,7 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
         "max_rollbacks", "deterministic", "on_out_of_memory"}},
       {"optimizer",
        {"name", "lr", "betas", "eps", "weight_decay", "no_decay", "momentum", "dampening",
-        "nesterov", "ns_steps", "adjust_lr_fn", "adamw_lr"}},
+        "nesterov", "ns_steps", "adjust_lr_fn", "adamw_lr", "fused"}},
       {"schedule",
        {"kind", "warmup_steps", "min_lr_ratio", "decay_steps", "decay_fraction", "decay_shape"}},
       {"parallel", {"backend", "strategy", "dp_replicate", "timeout_seconds", "tp"}},
@@ -118,7 +118,7 @@ std::vector<KeyCase> KeyCases() {
        {"[1]", "{}", R"([{"files": [], "weight": 1}])", R"([{"files": ["a"]}])",
         R"([{"files": ["a"], "weight": 0}])", R"([{"files": ["a"], "weight": "1"}])",
         R"([{"files": ["a"], "weight": 1, "more": 1}])", R"([{"files": "a", "weight": 1}])"}},
-      {"data.tokenizer", {"byte"}, {"gpt2"}},
+      {"data.tokenizer", {"byte", "bytes"}, {"gpt2"}},
       {"data.seq_len", {"1", "4096"}, bad_positive},
       {"data.shuffle", {"true", "false"}, bad_flag},
       {"data.seed", {"3"}, {"-3", "x"}},
@@ -145,6 +145,7 @@ std::vector<KeyCase> KeyCases() {
       {"optimizer.momentum", {"auto"}, {"1", "-0.1", "much", "true", "null"}},
       {"optimizer.dampening", {"0"}, {"-0.1", "1.1", "x"}},
       {"optimizer.nesterov", {"auto"}, {"1", "yes", "null"}},
+      {"optimizer.fused", {"auto"}, {"1", "yes", "null"}},
       {"optimizer.ns_steps", {"5"}, {"0", "100", "1.5"}},
       {"optimizer.adjust_lr_fn", {"original"}, {"none", ""}},
       {"optimizer.adamw_lr", {"auto"}, {"-1", "x", "true"}},
@@ -376,11 +377,11 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   // They have one possible value each, or are of another optimizer or schedule
   // (training_rules_test.cc); those of precision are below.
   EXPECT_THAT(others, ElementsAre("data.tokenizer", "optimizer.adamw_lr", "optimizer.adjust_lr_fn",
-                                  "optimizer.dampening", "optimizer.momentum", "optimizer.name",
-                                  "optimizer.nesterov", "optimizer.ns_steps", "parallel.tp",
-                                  "precision.output", "precision.reduce", "schedule.decay_fraction",
-                                  "schedule.decay_shape", "schedule.decay_steps",
-                                  "train.global_batch_size"));
+                                  "optimizer.dampening", "optimizer.fused", "optimizer.momentum",
+                                  "optimizer.name", "optimizer.nesterov", "optimizer.ns_steps",
+                                  "parallel.tp", "precision.output", "precision.reduce",
+                                  "schedule.decay_fraction", "schedule.decay_shape",
+                                  "schedule.decay_steps", "train.global_batch_size"));
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;

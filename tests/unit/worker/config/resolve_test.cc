@@ -68,6 +68,23 @@ TEST_F(ResolveTest, ThePresetOfTheCommandLineReplacesTheFiles) {
   EXPECT_EQ(config.at("schedule").at("warmup_steps"), 30);
 }
 
+TEST_F(ResolveTest, WhatAPresetSaysOfAnotherOptimizerOrScheduleDoesNotCount) {
+  Write(R"({"preset": "tiny-cpu", "optimizer": {"name": "sgd", "lr": 0.5}})");
+  const Json optimizer = FromFile().at("optimizer");
+  EXPECT_EQ(optimizer.at("betas"), DefaultConfig().at("optimizer").at("betas"));
+  EXPECT_EQ(optimizer.at("lr"), 0.5);
+  EXPECT_EQ(optimizer.at("weight_decay"), 0.1);
+  Write(R"({"preset": "tiny-cpu", "optimizer": {"name": "muon"}})");
+  EXPECT_EQ(FromFile().at("optimizer").at("betas"), Json({0.9, 0.95}));
+}
+
+TEST_F(ResolveTest, WhatIsSaidOfAnotherOptimizerThanTheChosenIsRefusedWithAPresetToo) {
+  Write(R"({"preset": "tiny-cpu", "optimizer": {"name": "sgd", "betas": [0.9, 0.95]}})");
+  EXPECT_EQ(Refusal().substr(0, 46), "configuration: optimizer.betas = [0.9,0.95]: e");
+  Write(R"({"preset": "tiny-cpu", "optimizer": {"name": 7, "betas": [0.9, 0.95]}})");
+  EXPECT_EQ(Refusal().substr(0, 35), "configuration: optimizer.name = 7: ");
+}
+
 TEST(PresetsTest, EachIsAValidConfigurationButForTheModelAndTheData) {
   for (const Preset& preset : Presets()) {
     EXPECT_NO_THROW(ResolveConfig({.preset = std::string(preset.name), .overrides = kNecessary}))

@@ -62,6 +62,7 @@ TEST(TokenizeOptionsTest, EveryOptionIsTaken) {
                                                  "--shard-tokens",
                                                  "100",
                                                  "--replace-invalid-utf8",
+                                                 "--skip-bad-lines",
                                                  "--force",
                                                  "b.txt"});
   EXPECT_EQ(request.tokenizer, "t.json");
@@ -75,6 +76,7 @@ TEST(TokenizeOptionsTest, EveryOptionIsTaken) {
   EXPECT_TRUE(request.adds_special_tokens);
   EXPECT_EQ(request.shard_tokens, 100);
   EXPECT_TRUE(request.replaces_invalid_utf8);
+  EXPECT_TRUE(request.skips_bad_lines);
   EXPECT_TRUE(request.is_forced);
   EXPECT_THAT(request.inputs, ElementsAre("a.txt", "b.txt"));
 }

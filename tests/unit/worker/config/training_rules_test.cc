@@ -96,6 +96,18 @@ TEST(TrainingRulesTest, AutoIsWhatTheOptimizerUsesInPyTorch) {
             0.003);
 }
 
+TEST(TrainingRulesTest, TheFusedOptimizerGoesWithTheFusedModelUnlessItIsSaid) {
+  const auto is_fused = [](const std::vector<std::string>& settings) {
+    return ParsedWith(settings).optimizer.fused;
+  };
+  EXPECT_FALSE(is_fused({}));
+  EXPECT_TRUE(is_fused({"model.kernels=fused"}));
+  EXPECT_FALSE(is_fused({"model.kernels=fused", "optimizer.fused=false"}));
+  EXPECT_TRUE(is_fused({"optimizer.fused=true"}));
+  EXPECT_TRUE(is_fused({"optimizer.fused=true", "optimizer.name=muon"}));
+  EXPECT_NE(RefusalOf({"optimizer.fused=true", "optimizer.name=sgd"}), "");
+}
+
 TEST(TrainingRulesTest, KeysOfOtherOptimizersReachTheirFields) {
   const TrainConfig sgd = ParsedWith({"optimizer.name=sgd", "optimizer.momentum=0.5",
                                       "optimizer.dampening=0.25", "train.global_batch_size=6"});

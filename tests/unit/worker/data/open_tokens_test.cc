@@ -47,9 +47,34 @@ TEST_F(OpenTokensTest, WhatCannotBeToldIsRefusedWithTheRemedy) {
   EXPECT_THAT(Refusal({Write("a.zst", "\x28\xb5\x2f\xfd rest")}),
               HasSubstr("compressed with zstd"));
   EXPECT_THAT(Refusal({Write("a.parquet", "PAR1...")}), HasSubstr("a Parquet file"));
+  EXPECT_THAT(Refusal({Write("data-00000-of-00001.arrow", "\xff\xff\xff\xff rest")}),
+              HasSubstr("an Arrow stream"));
+  EXPECT_THAT(Refusal({Write("a.npy", "\x93NUMPY rest")}), HasSubstr("numpy (.npy)"));
+  EXPECT_THAT(Refusal({Write("a.txt.bz2", "BZh9 rest")}), HasSubstr("compressed with bzip2"));
+  EXPECT_THAT(Refusal({Write("a.pt", "PK\x03\x04 rest")}), HasSubstr("a zip archive"));
+  EXPECT_THAT(Refusal({Write("a.xz", std::string("\xfd\x37zXZ\0rest", 10))}),
+              HasSubstr("compressed with xz"));
   OpenOptions raw = Options();
   raw.layout.format = DataFormat::kRaw;
   EXPECT_THAT(Refusal({Raw("a")}, raw), HasSubstr("nothing says how its ids are stored"));
+}
+
+TEST_F(OpenTokensTest, WhatIsNoTextIsNotTakenForText) {
+  EXPECT_THAT(Refusal({Write("a.jsonl", "{}")}),
+              AllOf(HasSubstr("JSON by its name"), HasSubstr("fsdp-train tokenize")));
+  EXPECT_THAT(Refusal({Write("a", std::string("ab\0c", 4))}), HasSubstr("byte 2 is zero"));
+  EXPECT_THAT(Refusal({Write("b", "abc\xff")}),
+              AllOf(HasSubstr("byte 3 is not UTF-8"), HasSubstr("data.format to text")));
+  EXPECT_THAT(Refusal({Write("c", std::string(1020, 'x') + "\xff" + std::string(1000, 'x'))}),
+              HasSubstr("byte 1020 is not UTF-8"));
+  // A character across the end of what is looked at.
+  EXPECT_TRUE(Opened({Write("d", std::string(1021, 'x') + "\xf0\x9f\x98\x80")})->facts().is_text);
+  const std::string forced = Write("e", std::string("\xff\0", 2));
+  OpenOptions options = Options();
+  options.layout.format = DataFormat::kText;
+  EXPECT_THAT(CopyAll(*OpenTokens({forced}, options)), ElementsAre(255, 0));
+  // Or by its name.
+  EXPECT_THAT(CopyAll(*Opened({Write("f.txt", std::string("\xf0\0", 2))})), ElementsAre(240, 0));
 }
 
 TEST_F(OpenTokensTest, LlmcFilesCutAnywhereAreRefused) {
@@ -186,7 +211,7 @@ TEST_F(OpenTokensTest, FormatsOfOneTokenizerAreOneStream) {
   EXPECT_EQ(stream->facts().tokenizer, Info().tokenizer);
 }
 
-TEST_F(OpenTokensTest, DocumentsOfIndexesAreJoinedIfAllFilesHaveOne) {
+TEST_F(OpenTokensTest, DocumentsOfFilesWithAndWithoutAnIndexAreKnown) {
   OpenOptions options = Options();
   options.layout.wants_documents = true;
   WriteMegatron("a", {1, 2, 3}, {2, 1});
@@ -197,7 +222,15 @@ TEST_F(OpenTokensTest, DocumentsOfIndexesAreJoinedIfAllFilesHaveOne) {
   Raw("c");
   WriteInfo("c", Info());
   EXPECT_THAT(OpenTokens({Path("a.bin"), Path("c.bin")}, options)->facts().document_ends,
-              IsEmpty());
+              ElementsAre(2, 3, 6));
+  TokenFileInfo with_end = Info();
+  with_end.document_end = 2;
+  WriteInfo("c", with_end);
+  EXPECT_THAT(
+      OpenTokens({Path("c.bin"), Path("a.bin"), Path("c.bin")}, options)->facts().document_ends,
+      ElementsAre(2, 3, 5, 6, 8, 9));
+  // Without any index nothing is known before the tokens are read.
+  EXPECT_THAT(OpenTokens({Path("c.bin")}, options)->facts().document_ends, IsEmpty());
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(BackgroundFileTest, FaultIsToldAndNothingIsLostOnceItHasPassed) {
     BackgroundFile file("the file", To(written), {});
     file.Add("one ");
     written->first_attempt.get_future().wait();
-    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(20);
+    const Clock::time_point deadline = Clock::now() + std::chrono::seconds(120);
     while (!file.Fault(Clock::now()) && Clock::now() < deadline) {
       std::this_thread::yield();
     }
@@ -105,6 +105,31 @@ TEST(BackgroundFileTest, HungFileCostsNoTimeAndBoundedMemory) {
     EXPECT_NE(fault->find("(2 records are lost)"), std::string::npos) << *fault;
   }
   // The thread has been left behind, and ends by itself.
+  hung->released.set_value();
+}
+
+TEST(BackgroundFileTest, EndTellsWhatIsLost) {
+  const auto written = std::make_shared<Written>();
+  written->FailWith(ENOSPC);
+  BackgroundFile file("the file", To(written), {});
+  file.Add("one");
+  EXPECT_EQ(file.End(), "cannot write the file: No space left on device");
+  BackgroundFile well("the file", To(std::make_shared<Written>()), {});
+  well.Add("one");
+  EXPECT_EQ(well.End(), std::nullopt);
+}
+
+TEST(BackgroundFileTest, EndOfAHungFileTellsThatRecordsAreLost) {
+  const auto hung = std::make_shared<Hung>();
+  {
+    BackgroundFile file("the file", [hung](std::string_view) { return hung->Append(); },
+                        {.end_max = std::chrono::milliseconds(1)});
+    file.Add("one");
+    hung->began.get_future().wait();
+    const std::optional<std::string> fault = file.End();
+    ASSERT_TRUE(fault);
+    EXPECT_NE(fault->find("its last records were not written in time"), std::string::npos);
+  }
   hung->released.set_value();
 }
 

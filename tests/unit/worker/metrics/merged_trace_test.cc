@@ -1,7 +1,11 @@
 #include "worker/metrics/merged_trace.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,19 +33,63 @@ std::vector<Json> EventsNamed(const Json& trace, const std::string& name) {
   return events;
 }
 
-TEST(MergedTraceTest, TimelineWithoutTheMarkIsRefusedByItsRank) {
+class MergedTraceTest : public testing::Test {
+ protected:
+  MergedTraceTest() { std::filesystem::create_directories(folder_); }
+  ~MergedTraceTest() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path Write(const std::string& content) {
+    const std::filesystem::path path = folder_ / std::to_string(++files_);
+    std::ofstream(path) << content;
+    return path;
+  }
+  Json Merge(const std::vector<Json>& timelines) {
+    std::vector<std::filesystem::path> paths;
+    for (const Json& timeline : timelines) {
+      paths.push_back(Write(timeline.dump()));
+    }
+    std::ostringstream out;
+    MergeTraces(paths, out);
+    return Json::parse(out.str());
+  }
+  std::string ErrorOf(const std::vector<std::filesystem::path>& paths) {
+    std::ostringstream out;
+    try {
+      MergeTraces(paths, out);
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+
+  const std::filesystem::path folder_ =
+      testing::TempDir() + "merged_trace_" + std::to_string(getpid());
+  int files_ = 0;
+};
+
+TEST_F(MergedTraceTest, TimelineWithoutTheMarkIsRefusedByItsRank) {
   Json other = Timeline(1, 0);
   other["traceEvents"].erase(1);
-  try {
-    MergeTraces({Timeline(0, 0), other});
-    FAIL() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(std::string(error.what()).substr(0, 16), "trace of rank 1:");
-  }
+  EXPECT_EQ(ErrorOf({Write(Timeline(0, 0).dump()), Write(other.dump())}).substr(0, 16),
+            "trace of rank 1:");
 }
 
-TEST(MergedTraceTest, ClocksAreSetByTheMark) {
-  const Json trace = MergeTraces({Timeline(0, 1e15), Timeline(1, 2e15), Timeline(2, 5e14)});
+TEST_F(MergedTraceTest, FileThatIsNoTimelineIsNamed) {
+  const std::string whole = Timeline(0, 0).dump();
+  for (const std::string& content :
+       {std::string(), std::string("[]"), std::string("{}"),
+        std::string(R"({"traceEvents": [{}]})"),
+        std::string(R"({"otherData": {"rank": "x"}, "traceEvents": []})"),
+        whole.substr(0, whole.size() / 2)}) {
+    const std::filesystem::path path = Write(content);
+    EXPECT_NE(ErrorOf({path}).find("trace " + path.string() + ": "), std::string::npos)
+        << content << ": " << ErrorOf({path});
+  }
+  EXPECT_NE(ErrorOf({folder_ / "none"}).find("cannot be read"), std::string::npos);
+}
+
+TEST_F(MergedTraceTest, ClocksAreSetByTheMark) {
+  const Json trace = Merge({Timeline(0, 1e15), Timeline(1, 2e15), Timeline(2, 5e14)});
   EXPECT_EQ(trace.at("otherData").at("ranks"), 3);
   const std::vector<Json> steps = EventsNamed(trace, "step 3");
   ASSERT_EQ(steps.size(), 3u);
@@ -51,8 +99,8 @@ TEST(MergedTraceTest, ClocksAreSetByTheMark) {
   }
 }
 
-TEST(MergedTraceTest, PairsOfOneRankDoNotMeetThoseOfAnother) {
-  const Json trace = MergeTraces({Timeline(0, 0), Timeline(1, 0)});
+TEST_F(MergedTraceTest, PairsOfOneRankDoNotMeetThoseOfAnother) {
+  const Json trace = Merge({Timeline(0, 0), Timeline(1, 0)});
   const std::vector<Json> gathers = EventsNamed(trace, "all_gather");
   ASSERT_EQ(gathers.size(), 4u);
   EXPECT_EQ(gathers[0].at("id"), gathers[1].at("id"));
@@ -60,9 +108,9 @@ TEST(MergedTraceTest, PairsOfOneRankDoNotMeetThoseOfAnother) {
   EXPECT_NE(gathers[0].at("id"), gathers[2].at("id"));
 }
 
-TEST(MergedTraceTest, RanksStandInTheirOrder) {
+TEST_F(MergedTraceTest, RanksStandInTheirOrder) {
   const std::vector<Json> places =
-      EventsNamed(MergeTraces({Timeline(0, 0), Timeline(1, 0)}), "process_sort_index");
+      EventsNamed(Merge({Timeline(0, 0), Timeline(1, 0)}), "process_sort_index");
   ASSERT_EQ(places.size(), 2u);
   EXPECT_EQ(places[1].at("args").at("sort_index"), 1);
 }

@@ -14,6 +14,7 @@ TEST(PeakFlopsTest, MoreSpecialNamesCountBeforeOthers) {
   EXPECT_EQ(PeakFlopsOf("NVIDIA H100 80GB HBM3"), 989e12);
   EXPECT_EQ(PeakFlopsOf("NVIDIA H100 PCIe"), 756e12);
   EXPECT_EQ(PeakFlopsOf("NVIDIA H200"), 989e12);
+  EXPECT_EQ(PeakFlopsOf("NVIDIA H200 NVL"), 835e12);
   EXPECT_EQ(PeakFlopsOf("NVIDIA A100-SXM4-80GB"), 312e12);
   EXPECT_EQ(PeakFlopsOf("NVIDIA L40S"), 362e12);
   EXPECT_EQ(PeakFlopsOf("NVIDIA L4"), 121e12);

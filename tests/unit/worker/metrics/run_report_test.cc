@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -120,13 +119,29 @@ TEST_F(RunReportTest, RunThatGoesBackHasEachStepOnce) {
   for (const int64_t step : {2, 4}) {
     report.Step(At(step));
   }
-  report.GoBackTo(2);
+  report.GoBackTo(2, 0);
   report.Step(At(4));
   std::vector<int64_t> steps;
   for (const auto& record : Records()) {
     steps.push_back(record.at("step").get<int64_t>());
   }
   EXPECT_EQ(steps, (std::vector<int64_t>{2, 4}));
+}
+
+TEST_F(RunReportTest, WhyARunWentBackStaysInItsRecords) {
+  RunReport report(Options(path_), none_);
+  report.OpenMetrics({.origin = {.run = "r"}, .is_replaced = is_not_replaced_});
+  FaultNotice before;
+  FaultNotice after;
+  Caught([&] {
+    report.Step(At(2));
+    report.Warn(before, 4, "of a step that is undone");
+    report.GoBackTo(2, 0);
+    report.Warn(after, 2, "step 4 was bad");
+    report.Step(At(4));
+  });
+  ASSERT_EQ(Records().size(), 3u);
+  EXPECT_EQ(Records()[1].at("warning"), "step 4 was bad");
 }
 
 TEST_F(RunReportTest, FlopsAndTheirShareFollowFromTheSpeed) {
@@ -149,22 +164,35 @@ TEST_F(RunReportTest, CurvesThatCannotBeWrittenAreToldAndCostNothingElse) {
   RunReport report(options, none_);
   const std::string warnings = Caught([&] {
     report.OpenMetrics({.is_replaced = is_not_replaced_});
-    // The thread of the curves meets the fault some time.
-    const auto is_warned = [this] {
-      const std::vector<nlohmann::json> records = Records();
-      return std::any_of(records.begin(), records.end(),
-                         [](const nlohmann::json& record) { return record.contains("warning"); });
-    };
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!is_warned() && std::chrono::steady_clock::now() < deadline) {
+    // The thread of the curves meets the fault some time; then a record is followed by a warning.
+    const auto grows_by = [&] {
+      const auto before = std::filesystem::file_size(path_);
       report.Evaluation(1, 1.5);
+      return std::filesystem::file_size(path_) - before;
+    };
+    const auto of_a_record = grows_by();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (grows_by() <= of_a_record && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
     }
-    report.End();
   });
   EXPECT_NE(warnings.find("cannot write /dev/null/curves/events.out.tfevents."), std::string::npos)
       << warnings;
   EXPECT_NE(warnings.find("training goes on"), std::string::npos) << warnings;
+}
+
+TEST_F(RunReportTest, CurvesThatLackTheirLastRecordsAreTold) {
+  RunReportOptions options = Options(path_);
+  options.tensorboard_dir = "/dev/null/curves";
+  RunReport report(options, none_);
+  const std::string warnings = Caught([&] {
+    report.OpenMetrics({.is_replaced = is_not_replaced_});
+    report.End();
+  });
+  EXPECT_NE(warnings.find("cannot write /dev/null/curves/events.out.tfevents."), std::string::npos)
+      << warnings;
+  EXPECT_NE(warnings.find("the last records are lost"), std::string::npos) << warnings;
+  EXPECT_EQ(warnings.find("training goes on"), std::string::npos) << warnings;
 }
 
 TEST_F(RunReportTest, EndsWithASummaryAndAPictureOfTheLosses) {
@@ -178,6 +206,7 @@ TEST_F(RunReportTest, EndsWithASummaryAndAPictureOfTheLosses) {
       for (int64_t step = 1; step <= 5; ++step) {
         StepMetrics metrics = At(step);
         metrics.loss = 10.0F / static_cast<float>(step);
+        metrics.tokens = 320 * step;
         metrics.tokens_per_second = 640;
         metrics.step_seconds = 0.5;
         report.Step(metrics);

@@ -4,11 +4,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "formats/models/decoder/parse_decoder.h"
+#include "tests/unit/fsdp_runtime/engine/counted_memory.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -119,6 +122,28 @@ TEST(DecoderTest, LongerInputAfterShorterGetsLongerTables) {
   const at::Tensor fresh = model->forward(tokens);
   model->forward(tokens.slice(1, 0, 5));
   EXPECT_TRUE(model->forward(tokens).equal(fresh));
+}
+
+// Which have a row for each token that the cache has room for.
+TEST(DecoderTest, TokensOfACacheShareTables) {
+  constexpr int64_t kCapacity = 2048;
+  const auto model = Init(SmallConfig(), 1);
+  KeyValueCache cache = model->MakeCache(kCapacity);
+  const auto count = std::make_shared<fsdp::testing::MemoryCount>();
+  const fsdp::testing::CountingAllocator allocator(count);
+  const int64_t table_bytes = kCapacity * SmallConfig().head_dim * 4;
+  const auto tables_of = [&](const at::Tensor& tokens) {
+    count->begin_noting();
+    model->Continue(tokens, cache);
+    // Keys and values of all tokens have another size.
+    const std::vector<int64_t> large = count->end_noting(table_bytes);
+    return std::count(large.begin(), large.end(), table_bytes);
+  };
+  EXPECT_GT(tables_of(at::arange(8).view({1, 8})), 0);
+  EXPECT_EQ(tables_of(at::full({1, 1}, 8)), 0);
+  count->begin_noting();
+  model->Continue(at::full({1, 1}, 9), cache);
+  EXPECT_TRUE(count->end_noting(table_bytes / 2).empty());
 }
 
 }  // namespace

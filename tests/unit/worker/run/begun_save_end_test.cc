@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -173,6 +175,54 @@ TEST_F(BegunSaveEndTest, FailureOfTheOneBeforeDoesNotKeepTheLastFromBeingWritten
         AllOf(HasSubstr("checkpoint of step 1 failed"), HasSubstr("the last one is written now")));
     EXPECT_TRUE(std::filesystem::exists(directory / "step-2"));
   }
+}
+
+// A step has ended the run, and told that the save has ended that was begun before it.
+TEST_F(BegunSaveEndTest, FailureThatIsToldWithTheLastStepDoesNotKeepTheLastFromBeingWritten) {
+  run_.config.checkpoint.on_failure = "stop";
+  run_.config.train.steps = 2;
+  disk_->LetGo();
+  disk_->error = ENOSPC;
+  CheckpointKeeper keeper(run_.context(), run_.group(), run_.state, disk_);
+  Begin(keeper);
+  while (keeper.IsWriting()) {
+    std::this_thread::yield();
+  }
+  disk_->error = 0;
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(keeper.Finish(/*is_wanted=*/true, /*is_last_left=*/true));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the last one is written now"));
+  EXPECT_FALSE(keeper.Save());
+  EXPECT_FALSE(keeper.Save(/*is_last=*/true));
+  EXPECT_TRUE(Has(2));
+}
+
+TEST_F(BegunSaveEndTest, WhoHasAskedForTheLastHearsOfThatAlone) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  {
+    ControlChannel channel(ends[0]);
+    const RunContext own = run_.context();
+    const RunContext context{own.config, own.world, channel, own.vitals, own.report, own.stop};
+    disk_->LetGo();
+    disk_->error = ENOSPC;
+    CheckpointKeeper keeper(context, run_.group(), run_.state, disk_);
+    Begin(keeper);
+    while (keeper.IsWriting()) {
+      std::this_thread::yield();
+    }
+    disk_->error = 0;
+    run_.state.step = 1;
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(keeper.Save(/*is_last=*/true));
+    testing::internal::GetCapturedStderr();
+  }
+  std::string told(4096, '\0');
+  const ssize_t count = read(ends[1], told.data(), told.size());
+  close(ends[1]);
+  told.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  EXPECT_THAT(told, HasSubstr("step-1"));
+  EXPECT_THAT(told, testing::Not(HasSubstr("\"error\"")));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <set>
 
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/checkpoint/thread_ranks.h"
@@ -156,6 +157,32 @@ TEST_F(CheckpointKeeperTest, StepThatWasLoadedIsNotWrittenAgain) {
   EXPECT_FALSE(Has(1));
 }
 
+TEST_F(CheckpointKeeperTest, StepThatWasGoneBackToIsWrittenOnceMore) {
+  Claim();
+  SaveAfter(1);
+  SaveAfter(2);
+  EXPECT_EQ(keeper_.saved_steps(), (std::set<int64_t>{1, 2}));
+  keeper_.GoOnFrom(1);
+  EXPECT_EQ(disk_->begun, 2);
+  SaveAfter(1);
+  SaveAfter(1);
+  EXPECT_EQ(disk_->begun, 3);
+}
+
+TEST_F(CheckpointKeeperTest, StepThatMayNotBeSavedIsNotTheLast) {
+  Claim();
+  SaveAfter(1);
+  run_.state.step = 2;
+  testing::internal::CaptureStdout();
+  keeper_.ForgoLast("it was bad");
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("no checkpoint of step 2 is written: it was bad; the newest is of step 1"),
+            std::string::npos)
+      << said;
+  EXPECT_TRUE(keeper_.Save(/*is_last=*/true));
+  EXPECT_FALSE(Has(2));
+}
+
 TEST_F(CheckpointKeeperTest, CheckpointOfAnotherProgramInTheWayIsToldBeforeTraining) {
   std::filesystem::create_directory(directory_ / "step-3");
   std::ofstream(directory_ / "step-3/model.bin") << "precious";
@@ -279,11 +306,16 @@ TEST_F(AsyncKeeperTest, LastSaveThatWasBegunIsFinishedAndNotDoneTwice) {
   EXPECT_EQ(disk_->begun, 1);
 }
 
-TEST_F(AsyncKeeperTest, SaveOfTheLastStepIsNotBegun) {
+TEST_F(AsyncKeeperTest, SaveOfTheLastStepIsLeftToTheLastSave) {
+  run_.config.checkpoint.on_failure = "stop";
   Claim();
   run_.state.step = run_.config.train.steps;
+  disk_->error = ENOSPC;  // which nothing meets
   EXPECT_FALSE(keeper_.Save());
   EXPECT_FALSE(keeper_.is_saving());
+  EXPECT_FALSE(Has(run_.config.train.steps));
+  disk_->error = 0;
+  EXPECT_FALSE(keeper_.Save(/*is_last=*/true));
   EXPECT_TRUE(Has(run_.config.train.steps));
 }
 

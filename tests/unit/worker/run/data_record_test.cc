@@ -109,6 +109,58 @@ TEST(DataRecordTest, OtherOrderAndOtherCutsAreRefusedWhereTheyMeanOtherWindows) 
   }
 }
 
+DataRecord WithDocuments(const std::string& documents, const DocumentEnds& ends,
+                         int64_t windows = 60) {
+  DataRecord record = Plain(true);
+  record.is_text = false;
+  record.documents = documents;
+  record.document_ends = ends;
+  record.windows = windows;
+  return record;
+}
+
+TEST(DataRecordTest, OtherEndsOfDocumentsInTheSameTokensAreOtherWindowsIfTheyCutThem) {
+  EXPECT_THAT(
+      Changes(WithDocuments("separate", {.id = 0}), WithDocuments("separate", {.id = 7}), "old"),
+      ElementsAre("refused: where documents end (data.document_end, or an index) was the "
+                  "id 0 at the checkpoint and is the id 7 now: its windows are others"));
+  EXPECT_THAT(Changes(WithDocuments("separate", {.digest = "one"}),
+                      WithDocuments("separate", {.digest = "two"}, 61), "old"),
+              ElementsAre(HasSubstr("refused: where documents end (data.document_end, or an index) "
+                                    "was the digest one at the checkpoint and is the digest two")));
+  EXPECT_THAT(Changes(WithDocuments("mask", {.digest = "one"}),
+                      WithDocuments("mask", {.digest = "two"}), "old"),
+              ElementsAre("warned: where documents end (data.document_end, or an index) was the "
+                          "digest one at the checkpoint and is the digest two now"));
+}
+
+TEST(DataRecordTest, AnotherNumberOfWindowsOfDocumentsIsRefusedWhateverSaysTheirEnds) {
+  const DataRecord by_index = WithDocuments("separate", {.digest = "one"});
+  EXPECT_THAT(Changes(by_index, WithDocuments("separate", {.id = 0}), "old"), IsEmpty());
+  EXPECT_THAT(Changes(by_index, WithDocuments("separate", {.id = 0}, 61), "old"),
+              ElementsAre("refused: the number of windows that documents are cut into was 60 at "
+                          "the checkpoint and is 61 now: its windows are others"));
+  // A checkpoint that does not say where they end.
+  EXPECT_THAT(
+      Changes(WithDocuments("separate", {}), WithDocuments("separate", {.id = 0}, 61), "old"),
+      ElementsAre(HasSubstr("refused: the number of windows")));
+  EXPECT_THAT(Changes(WithDocuments("separate", {}, 0), by_index, "old"), IsEmpty());
+}
+
+TEST(DataRecordTest, EndsOfDocumentsAreNotToldBesideAnotherCause) {
+  DataRecord now = WithDocuments("separate", {.id = 7}, 61);
+  now.tokens = 1200;
+  EXPECT_THAT(Changes(WithDocuments("separate", {.id = 0}), now, "old"),
+              ElementsAre(HasSubstr("refused: the data of data.train was 1000 tokens")));
+  EXPECT_THAT(
+      Changes(WithDocuments("mask", {.id = 0}), WithDocuments("separate", {.id = 7}, 61), "old"),
+      ElementsAre(HasSubstr("refused: data.documents was mask")));
+  now = WithDocuments("separate", {.id = 0}, 31);
+  now.seq_len = 32;
+  EXPECT_THAT(Changes(WithDocuments("separate", {.id = 0}), now, "old"),
+              ElementsAre(HasSubstr("refused: data.seq_len was 16")));
+}
+
 TEST(DataRecordTest, MixtureHasNoOldEnd) {
   DataRecord before = Plain(false);
   before.is_mixture = true;
@@ -159,8 +211,10 @@ TEST(DataRecordTest, TrainingStateKeepsIt) {
   record.drops_last = true;
   record.documents = "mask";
   record.tokenizer = "fedcba9876543210";
+  record.windows = 62;
+  record.document_ends = {"0011223344556677", 5};
   const TrainingState state =
-      ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00", record, 6}));
+      ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 62, "00", record, 6}));
   ASSERT_TRUE(state.data.has_value());
   EXPECT_THAT(Changes(record, *state.data, record.digest), IsEmpty());
   EXPECT_EQ(std::tie(state.data->tokens, state.data->seq_len, state.data->seed),
@@ -168,6 +222,8 @@ TEST(DataRecordTest, TrainingStateKeepsIt) {
   EXPECT_EQ(std::tie(state.data->is_mixture, state.data->drops_last, state.data->documents,
                      state.data->tokenizer),
             std::tie(record.is_mixture, record.drops_last, record.documents, record.tokenizer));
+  EXPECT_EQ(state.data->windows, 62);
+  EXPECT_EQ(state.data->document_ends, record.document_ends);
   EXPECT_EQ(state.evaluated_step, 6);
 }
 
@@ -177,6 +233,7 @@ TEST(DataRecordTest, RecordOfAnOlderVersionIsOfTextInTorchsOrder) {
   const DataRecord record = ParseDataRecord(data);
   EXPECT_EQ(record.tokens, 1000);
   EXPECT_TRUE(record.is_text);
+  EXPECT_EQ(record.document_ends, DocumentEnds{});
   EXPECT_THAT(Changes(record, Plain(true), "old"), IsEmpty());
 }
 
@@ -190,8 +247,9 @@ TEST(DataRecordTest, DamagedRecordIsNamed) {
   Json data;
   FormatDataRecord(Plain(true), data);
   EXPECT_NO_THROW(ParseDataRecord(data));
-  for (const char* key : {"bytes", "digest", "seq_len", "shuffle", "seed", "mixture", "drop_last",
-                          "documents", "tokenizer", "sampler"}) {
+  for (const char* key :
+       {"bytes", "digest", "seq_len", "shuffle", "seed", "mixture", "drop_last", "documents",
+        "tokenizer", "sampler", "windows", "document_ends", "document_end"}) {
     Json damaged = data;
     damaged[key] = nullptr;
     try {

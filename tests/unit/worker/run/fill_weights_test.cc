@@ -21,6 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 /// Two ranks fill their weights.
@@ -75,6 +76,15 @@ TEST_F(FillWeightsTest, WhatOneRankCannotReadAtAllAllThrow) {
   const checkpoint::PathFault fault(checkpoint::PathFault::kLook, "weights.safetensors", ESTALE);
   EXPECT_THAT(RefusalOfAll<checkpoint::CheckpointError>(),
               AllOf(StartsWith("rank 1: "), HasSubstr(path_)));
+}
+
+// Or each restart would read up to the broken sector.
+TEST_F(FillWeightsTest, WhatTheDiskOfOneRankCannotReadAllRefuse) {
+  runs_[1].config.model.weights = path_;
+  const checkpoint::PathFault fault(checkpoint::PathFault::kOpen, "weights.safetensors", EIO);
+  EXPECT_THAT(RefusalOfAll<ConfigError>(),
+              AllOf(StartsWith("model.weights: rank 1: "), HasSubstr(path_)));
+  EXPECT_THAT(told_, SizeIs(2));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/run/inputs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,9 +11,15 @@
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/formats/tokens/token_bytes.h"
 #include "worker/config/config_schema.h"
+#include "worker/tokenizers/tokenizer.h"
 
 namespace fsdprun::worker {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kDigest[] = "0123456789abcdef";
 
 class InputsTest : public testing::Test {
  protected:
@@ -34,6 +41,20 @@ class InputsTest : public testing::Test {
   }
   std::string Refusal() const {
     return checkpoint::MessageOf<ConfigError>([&] { Read(); });
+  }
+
+  /// A file of ids of which tokenizer is known; returns its path.
+  std::string WriteTokens(const std::string& name, const TokenizerIdentity& tokenizer) const {
+    std::ofstream(directory_ / (name + ".bin"), std::ios::binary)
+        << LlmcFile(std::vector<uint16_t>(33, 7));
+    const TokenFileInfo info{TokenDtype::kUint16, 33, 256, std::nullopt, tokenizer, {}};
+    std::ofstream(directory_ / (name + ".bin.json")) << FormatTokenFileInfo(info);
+    return directory_ / (name + ".bin");
+  }
+  void TrainAndEvaluate(const std::string& train, const std::string& valid) {
+    resolved_["data"]["train"] = {train};
+    resolved_["data"]["valid"] = {valid};
+    resolved_["train"]["eval_every"] = 1;
   }
 
   const checkpoint::TemporaryDirectory directory_;
@@ -108,6 +129,75 @@ TEST_F(InputsTest, WindowLongerThanTheModelsPositionsIsRefused) {
 TEST_F(InputsTest, EvaluationWithoutDataIsRefused) {
   resolved_["train"]["eval_every"] = 1;
   EXPECT_NE(Refusal().find("data.valid = []: expected at least one path"), std::string::npos);
+}
+
+TEST_F(InputsTest, EvaluationDataOfAnotherTokenizerAreRefused) {
+  const std::string train = WriteTokens("train", {"tokenizer.json", kDigest});
+  TrainAndEvaluate(train, WriteTokens("valid", {"sentencepiece", "fedcba9876543210"}));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.valid: the digest of its tokenizer is "
+                                         "fedcba9876543210 (sentencepiece), and that of the data "
+                                         "to train on 0123456789abcdef (tokenizer.json)"),
+                               HasSubstr("make tokens of both with one tokenizer")));
+  TrainAndEvaluate(train, directory_ / "text");
+  EXPECT_THAT(Refusal(), HasSubstr("(bytes), and that of the data to train on 0123456789abcdef"));
+  TrainAndEvaluate(directory_ / "text", train);
+  EXPECT_THAT(Refusal(), HasSubstr("data.valid: the digest of its tokenizer is 0123456789abcdef"));
+  TrainAndEvaluate(train, WriteTokens("valid", {"tokenizer.json", kDigest}));
+  EXPECT_NE(Read().valid, nullptr);
+  TrainAndEvaluate(directory_ / "text", WriteTokens("valid", MakeByteTokenizer()->identity()));
+  EXPECT_NE(Read().valid, nullptr);
+}
+
+TEST_F(InputsTest, TextDoesNotEvaluateIdsThatNobodyDescribes) {
+  const std::string tokens = directory_ / "tokens.bin";
+  std::ofstream(tokens, std::ios::binary) << LlmcFile(std::vector<uint16_t>(33, 7));
+  TrainAndEvaluate(tokens, directory_ / "text");
+  EXPECT_THAT(Refusal(), HasSubstr("data.valid: it is text, and the data to train on are tokens"));
+  TrainAndEvaluate(directory_ / "text", tokens);
+  EXPECT_THAT(Refusal(), HasSubstr("data.valid: it is tokens, and the data to train on are text"));
+  TrainAndEvaluate(tokens, WriteTokens("valid", {"tokenizer.json", kDigest}));
+  EXPECT_NE(Read().valid, nullptr);
+}
+
+TEST_F(InputsTest, WeightsAreTrainedOnIdsOfTheTokenizerBesideThem) {
+  const std::filesystem::path folder = directory_ / "weights";
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder / "tokenizer.json") << "one";
+  const std::string digest = IdentityOf("tokenizer.json", "one").digest;
+  const std::string others = WriteTokens("others", {"tokenizer.json", kDigest});
+  resolved_["model"]["weights"] = folder.string();
+  for (const std::string& data : {others, directory_ / "text"}) {
+    resolved_["data"]["train"] = {data};
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("model.weights: the tokenizer beside them, " +
+                                           (folder / "tokenizer.json").string() +
+                                           ", has the digest " + digest),
+                                 HasSubstr("data.on_change to warn")));
+  }
+  resolved_["data"]["train"] = {WriteTokens("own", {"tokenizer.json", digest})};
+  EXPECT_NO_THROW(Read());
+  // A folder may have two forms of one tokenizer.
+  std::ofstream(folder / "tokenizer.model") << "two";
+  EXPECT_NO_THROW(Read());
+  resolved_["data"]["train"] = {
+      WriteTokens("second", {"sentencepiece", IdentityOf("sentencepiece", "two").digest})};
+  EXPECT_NO_THROW(Read());
+}
+
+TEST_F(InputsTest, TokenizerBesideTheConfigurationIsTheOneOfWeightsThatHaveNone) {
+  std::ofstream(directory_ / "tokenizer.json") << "one";
+  EXPECT_NO_THROW(Read());  // random weights know no ids
+  const std::filesystem::path folder = directory_ / "weights";
+  std::filesystem::create_directory(folder);
+  resolved_["model"]["weights"] = (folder / "model.safetensors").string();
+  EXPECT_THAT(Refusal(),
+              HasSubstr("the tokenizer beside them, " + (directory_ / "tokenizer.json")));
+  resolved_["data"]["on_change"] = "warn";
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(Read());
+  EXPECT_NO_THROW(Read(/*rank=*/1, /*world_size=*/2));
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(told.find("warning: model.weights: the tokenizer beside them"), 0U) << told;
+  EXPECT_EQ(told.rfind("warning: "), 0U) << told;
 }
 
 TEST_F(InputsTest, StepWhoseTokensCannotBeCountedIsRefused) {

@@ -138,6 +138,55 @@ TEST_F(RunRecordTest, NumberOfStepsMattersWhereTheRateFollowsIt) {
   EXPECT_THAT(SettingChanges(before), ElementsAre(HasSubstr("train.steps was 7")));
 }
 
+/// A run of `steps` steps with a warm-up of 10 and a decay of 20.
+Json DecayingRun(Json resolved, int64_t steps) {
+  resolved["schedule"]["kind"] = "wsd";
+  resolved["schedule"]["warmup_steps"] = 10;
+  resolved["schedule"]["decay_steps"] = 20;
+  resolved["train"]["steps"] = steps;
+  return resolved;
+}
+
+TEST_F(RunRecordTest, MoreStepsOfWsdAreNoChangeUntilItsDecay) {
+  const Json before = DecayingRun(resolved_, 100);
+  resolved_ = DecayingRun(resolved_, 200);
+  EXPECT_TRUE(SettingChanges(before).empty());
+  const RunRecord saved = Saved(Record(llama_, before, 2));
+  EXPECT_EQ(DescribeInterruptedDecay(saved, Now(), 0), "");
+  EXPECT_EQ(DescribeInterruptedDecay(saved, Now(), 80), "");
+  EXPECT_EQ(DescribeInterruptedDecay(saved, saved, 90), "");
+}
+
+TEST_F(RunRecordTest, DecayThatIsPutOffWhenItHasBegunIsNamed) {
+  const RunRecord saved = Saved(Record(llama_, DecayingRun(resolved_, 100), 2));
+  resolved_ = DecayingRun(resolved_, 200);
+  EXPECT_EQ(DescribeInterruptedDecay(saved, Now(), 100),
+            "train.steps was 100 at the checkpoint and is 200 now, and the decay of schedule.kind "
+            "wsd had begun after step 80: the next step has 1 of the highest learning rate instead "
+            "of 0; to put the decay off, go on from a checkpoint of step 80 or before");
+  EXPECT_THAT(DescribeInterruptedDecay(saved, Now(), 81), HasSubstr("instead of 0.95;"));
+  // The rate of the next step is the same, so nothing is interrupted.
+  resolved_["train"]["steps"] = 90;
+  resolved_["schedule"]["decay_steps"] = 10;
+  EXPECT_THAT(DescribeInterruptedDecay(saved, Now(), 90), HasSubstr("has 0 of the highest"));
+  resolved_["train"]["steps"] = 110;
+  resolved_["schedule"]["decay_steps"] = 40;
+  EXPECT_EQ(DescribeInterruptedDecay(saved, Now(), 90), "");
+}
+
+TEST_F(RunRecordTest, DecayOfWhatIsNotKnownIsNotInterrupted) {
+  RunRecord saved = Record(llama_, DecayingRun(resolved_, 100), 2);
+  const RunRecord now = Record(llama_, DecayingRun(resolved_, 200), 2);
+  EXPECT_EQ(DescribeInterruptedDecay(Now(), now, 100), "");
+  EXPECT_EQ(DescribeInterruptedDecay(saved, Now(), 100), "");
+  for (const Json& damaged : {Json("many"), Json(-1), Json(INT64_MAX)}) {
+    saved.settings["train.steps"] = damaged;
+    EXPECT_EQ(DescribeInterruptedDecay(saved, now, 100), "");
+  }
+  saved.settings.erase("train.steps");
+  EXPECT_EQ(DescribeInterruptedDecay(saved, now, 100), "");
+}
+
 TEST_F(RunRecordTest, OnlyTheProductOfWhatMakesABatchCounts) {
   resolved_["train"]["grad_accumulation"] = 2;
   Json before = resolved_;

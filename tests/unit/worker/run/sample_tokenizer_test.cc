@@ -1,15 +1,12 @@
 #include "worker/run/sample_tokenizer.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <string>
-#include <vector>
 
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
-#include "tests/unit/worker/tokenizers/small_model.h"
 #include "tests/unit/worker/tokenizers/small_tokenizer.h"
 #include "worker/run/data_record.h"
 #include "worker/run/run_description.h"
@@ -78,20 +75,6 @@ TEST_F(SampleTokenizerTest, WhatWasTrainedOnTextHasBytes) {
     EXPECT_EQ(SampleTokenizer("", saved, kSampleVocabulary)->identity().kind, "bytes");
   }
 }
-
-#ifndef __SANITIZE_ADDRESS__  // whose runtime does not let it be loaded so
-// Note [Two libraries with one name]
-TEST_F(SampleTokenizerTest, SentencePieceLeavesTheVariablesOfLibTorchAlone) {
-  const auto* level = static_cast<const int*>(dlsym(RTLD_DEFAULT, "FLAGS_minloglevel"));
-  ASSERT_NE(level, nullptr) << "LibTorch has no such variable any more";
-  const int before = *level;
-  const auto tokenizer = MakeSentencePieceTokenizer(SmallModel(), "m.model");
-  std::vector<uint32_t> ids;
-  tokenizer->Encode("a ab", Tokenizer::SpecialTokens::kOmitted, ids);
-  EXPECT_EQ(ids.size(), 3U);
-  EXPECT_EQ(*level, before);
-}
-#endif
 
 }  // namespace
 }  // namespace fsdprun::worker

@@ -27,7 +27,7 @@ class SamplingTest : public testing::Test {
     resolved_["data"]["train"] = {directory_ / "text"};
     resolved_["data"]["seq_len"] = 5;
     resolved_["precision"]["param"] = "bfloat16";
-    line_.sample = {.checkpoint = directory_ / "checkpoints", .prompt = "hello", .bytes = 20};
+    line_.sample = {.checkpoint = directory_ / "checkpoints", .prompt = "hello", .tokens = 20};
   }
 
   /// Saves a model whose checkpoint has this description.
@@ -111,8 +111,8 @@ TEST_F(SamplingTest, CheckpointAloneGivesTheBytesThatItsConfigurationGives) {
 
 TEST_F(SamplingTest, ModelAloneIsEnoughAndItsPositionsAreKept) {
   Save(RunDescription{Json::object(), kModel});
-  line_.sample.bytes = kModel.at("max_position_embeddings").get<int64_t>();
-  EXPECT_EQ(Sampled().size(), 5 + static_cast<size_t>(line_.sample.bytes));
+  line_.sample.tokens = kModel.at("max_position_embeddings").get<int64_t>();
+  EXPECT_EQ(Sampled().size(), 5 + static_cast<size_t>(line_.sample.tokens));
 }
 
 TEST_F(SamplingTest, HowTheModelWasShardedIsNotTakenOver) {

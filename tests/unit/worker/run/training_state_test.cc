@@ -148,13 +148,29 @@ TEST(TrainingStateTest, BadStepsThatCannotBeAreRefused) {
             "training state: judged: losses is missing or not a list of numbers");
 }
 
+/// Of steps of `samples`, in epochs of 32.
+DataCursor BehindAll(const std::vector<DataRange>& left_out, DataCursor cursor, int64_t samples) {
+  return BeginBehind(left_out, cursor, [samples](const DataCursor& begin) {
+    const int64_t end = begin.offset + samples;
+    return DataCursor{begin.epoch + end / 32, end % 32};
+  });
+}
+
 TEST(DataRangeTest, AStepBeginsBehindAllDataThatAreLeftOut) {
   const std::vector<DataRange> left_out = {
       {{0, 16}, {0, 24}}, {{0, 8}, {0, 16}}, {{0, 24}, {1, 0}}};
-  EXPECT_EQ(BeginBehind(left_out, {0, 0}), (DataCursor{0, 0}));
-  EXPECT_EQ(BeginBehind(left_out, {0, 8}), (DataCursor{1, 0}));
-  EXPECT_EQ(BeginBehind(left_out, {0, 12}), (DataCursor{0, 12}));
-  EXPECT_EQ(BeginBehind({}, {3, 8}), (DataCursor{3, 8}));
+  EXPECT_EQ(BehindAll(left_out, {0, 0}, 8), (DataCursor{0, 0}));
+  EXPECT_EQ(BehindAll(left_out, {0, 8}, 8), (DataCursor{1, 0}));
+  EXPECT_EQ(BehindAll({}, {3, 8}, 8), (DataCursor{3, 8}));
+}
+
+TEST(DataRangeTest, AStepThatIsCutOtherwiseTakesNoneOfThemEither) {
+  const std::vector<DataRange> left_out = {{{0, 8}, {0, 16}}, {{0, 24}, {1, 8}}};
+  EXPECT_EQ(BehindAll(left_out, {0, 12}, 6), (DataCursor{0, 16}));  // begins among them
+  EXPECT_EQ(BehindAll(left_out, {0, 4}, 6), (DataCursor{0, 16}));   // would run into them
+  EXPECT_EQ(BehindAll(left_out, {0, 2}, 6), (DataCursor{0, 2}));    // ends before them
+  EXPECT_EQ(BehindAll(left_out, {0, 4}, 12), (DataCursor{1, 8}));   // and then into others
+  EXPECT_EQ(BehindAll(left_out, {0, 30}, 6), (DataCursor{1, 8}));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/worker/data/data_folder.h"
@@ -139,19 +140,88 @@ TEST_F(TrainingStepTest, ARollbackNamesTheDataOfTheBadStep) {
     run_.state.step = 0;
     run_.state.cursor = {};
     Begin(lateness);
-    EXPECT_FALSE(step_->Do().bad_data);
+    EXPECT_FALSE(step_->Do().bad_step);
     Spoil(std::nan(""));
     StepOutcome outcome = step_->Do();
     Mend();
     const Weights before = Bits();
     if (lateness > 0) {
-      EXPECT_FALSE(outcome.bad_data);
+      EXPECT_FALSE(outcome.bad_step);
       outcome = step_->Do();
     }
-    EXPECT_EQ(outcome.bad_data, (DataRange{{0, 1}, {0, 2}}));
+    ASSERT_TRUE(outcome.bad_step);
+    EXPECT_EQ(outcome.bad_step->data, (DataRange{{0, 1}, {0, 2}}));
+    EXPECT_EQ(outcome.bad_step->step, 2);
+    EXPECT_EQ(outcome.bad_step->what, "step 2: the loss is nan");
     EXPECT_TRUE(Equal(before, Bits()));
-    EXPECT_FALSE(step_->Flush().bad_data);  // nothing is left
+    EXPECT_FALSE(step_->Flush().bad_step);  // nothing is left
   }
+}
+
+TEST_F(TrainingStepTest, UpdateThatMadeWeightsInfiniteIsABadStepIfThePolicyIsToGoBack) {
+  Begin();
+  step_->Do();
+  EXPECT_FALSE(step_->BlameLastStep("infinite"));
+  run_.config.train.on_nonfinite = "rollback";
+  run_.config.train.max_rollbacks = 1;
+  for (const size_t lateness : {0, 1}) {
+    Begin(lateness);
+    const DataCursor before = run_.state.cursor;
+    step_->Do();
+    step_->Flush();
+    const std::optional<BadStep> bad = step_->BlameLastStep("infinite");
+    ASSERT_TRUE(bad);
+    EXPECT_EQ(bad->step, run_.state.step);
+    EXPECT_EQ(bad->data, (DataRange{before, run_.state.cursor}));
+    EXPECT_EQ(bad->what, "infinite");
+    EXPECT_THROW(step_->BlameLastStep("infinite"), DivergedError);  // one time too many
+  }
+}
+
+/// As rank 1 of 2, which hears nothing of the other.
+class SecondOfTwo : public fsdp::Collectives {
+ public:
+  explicit SecondOfTwo(std::shared_ptr<fsdp::Collectives> alone) : alone_(std::move(alone)) {}
+  int64_t rank() const override { return 1; }
+  int64_t size() const override { return 2; }
+  std::string name() const override { return "second of two"; }
+  fsdp::WorkPtr all_gather_into(at::Tensor output, at::Tensor input, fsdp::Issue issue) override {
+    return alone_->all_gather_into(output, input, issue);
+  }
+  fsdp::WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, fsdp::ReduceOp op,
+                                    fsdp::Issue issue) override {
+    return alone_->reduce_scatter_into(output, input, op, issue);
+  }
+  fsdp::WorkPtr all_reduce(at::Tensor tensor, fsdp::ReduceOp op, fsdp::Issue issue) override {
+    return alone_->all_reduce(tensor, op, issue);
+  }
+  fsdp::WorkPtr broadcast(at::Tensor tensor, int64_t root, fsdp::Issue issue) override {
+    return alone_->broadcast(tensor, root, issue);
+  }
+  void barrier() override {}
+
+ private:
+  const std::shared_ptr<fsdp::Collectives> alone_;
+};
+
+// Of 3 windows the first rank takes two and this one the second: its other forward does not count.
+TEST_F(TrainingStepTest, ForwardThatDoesNotCountTakesNoDataOfTheNextStep) {
+  run_.config.train.global_batch_size = 3;
+  run_.config.train.micro_batch_size = 1;
+  run_.config.data.sampler = "global";
+  std::vector<uint16_t> tokens(400, 3);
+  std::fill(tokens.begin() + 3 * 8 + 1, tokens.end(), 9);  // the last target of the third is a 3
+  data_ = std::make_shared<const TrainData>(Windows(StreamOf(Path("parts"), tokens, {}), 8));
+  run_.world.group = std::make_shared<SecondOfTwo>(run_.world.group);
+  for (const fsdp::LocalShard& part : run_.state.model.root.sharded_parameters()) {
+    if (part.fqn.find("embed_tokens") != std::string::npos) {
+      part.local.view({16, -1})[9].fill_(std::nan(""));
+    }
+  }
+  Begin();
+  EXPECT_EQ(ErrorOfDo(), "");
+  EXPECT_EQ(run_.state.cursor, (DataCursor{0, 3}));
+  EXPECT_NE(ErrorOfDo().find("step 2: the loss is nan"), std::string::npos);
 }
 
 TEST_F(TrainingStepTest, DataOfBadStepsAreLeftOut) {

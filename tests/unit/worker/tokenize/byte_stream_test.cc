@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "formats/json/strict_json.h"
@@ -80,10 +84,25 @@ TEST(ByteStreamTest, DamageIsFound) {
   EXPECT_THAT(MessageOf<ConfigError>([&] { ContentOf(folder / "b.gz"); }), HasSubstr("or damaged"));
 }
 
+TEST(ByteStreamTest, APipeIsAwaitedUntilSomebodyWritesIntoIt) {
+  const TemporaryDirectory folder(MemoryDirectory());
+  const std::string path = folder / "pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::future<std::string> content = std::async(std::launch::async, [&] {
+    std::string part(8, '\0');
+    part.resize(OpenByteStream(path)->Read(part.data(), part.size()));
+    return part;
+  });
+  // Longer than a stream waits at a time.
+  EXPECT_EQ(content.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  std::ofstream(path) << "text";
+  EXPECT_EQ(content.get(), "text");
+}
+
 TEST(ByteStreamTest, ContentIsWhatWasCompressed) {
   const TemporaryDirectory folder(MemoryDirectory());
   std::string text;
-  for (int i = 0; i < 100'000; ++i) {
+  for (int64_t i = 0; i < 100'000; ++i) {
     text += std::to_string(i * i % 1009) + " ";
   }
   Write(folder / "a.txt", text);

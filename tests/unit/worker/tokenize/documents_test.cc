@@ -1,18 +1,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
-#include <atomic>
 #include <fstream>
-#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "formats/json/strict_json.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/tokenize/compressed.h"
+#include "tests/unit/worker/tokenizers/small_tokenizer.h"
 #include "worker/tokenize/document_reader.h"
 #include "worker/tokenize/encode_documents.h"
-#include "worker/tokenize/ordered_workers.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -20,12 +20,15 @@ namespace {
 using checkpoint::MemoryDirectory;
 using checkpoint::MessageOf;
 using checkpoint::TemporaryDirectory;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// "source:line=text" of all documents.
 std::vector<std::string> DocumentsOf(const std::vector<std::string>& paths, InputFormat format) {
-  DocumentReader reader(paths, format);
+  ReadOptions options;
+  options.format = format;
+  DocumentReader reader(paths, options);
   std::vector<std::string> all;
   RawDocuments documents;
   while (reader.Next(documents)) {
@@ -43,9 +46,38 @@ TEST(DocumentReaderTest, NamesSayWhatIsInAFile) {
   EXPECT_EQ(FormatOfName("a.jsonl"), InputFormat::kJsonl);
   EXPECT_EQ(FormatOfName("a.ndjson.gz"), InputFormat::kJsonl);
   EXPECT_EQ(FormatOfName("a.jsonl.zst"), InputFormat::kJsonl);
-  EXPECT_EQ(FormatOfName("a.json"), InputFormat::kText);
   EXPECT_EQ(FormatOfName("a.txt.gz"), InputFormat::kText);
   EXPECT_EQ(FormatOfName("jsonl"), InputFormat::kText);
+}
+
+TEST(DocumentReaderTest, WhatLooksLikeJsonIsNotTakenForText) {
+  const TemporaryDirectory folder(MemoryDirectory());
+  const std::string line = "\n {\"text\": \"a\"}\n";
+  std::ofstream(folder / "a.json.gz", std::ios::binary) << Gzipped(line);
+  std::ofstream(folder / "b.json.zst", std::ios::binary) << Zstandard(line);
+  std::ofstream(folder / "c.json") << "[]";
+  std::ofstream(folder / "d") << line;
+  std::ofstream(folder / "e.txt.gz", std::ios::binary) << Gzipped(line);
+  std::ofstream(folder / "good.txt") << "text";
+  for (const std::string name : {"a.json.gz", "b.json.zst", "c.json", "d", "e.txt.gz"}) {
+    // At once, whatever comes before it.
+    EXPECT_THAT(MessageOf<ConfigError>([&] {
+                  DocumentReader({folder / "good.txt", folder / name}, ReadOptions());
+                }),
+                AllOf(HasSubstr(folder / name), HasSubstr("--input-format jsonl")));
+    EXPECT_EQ(DocumentsOf({folder / name}, InputFormat::kText).size(), 1U);
+    EXPECT_GE(DocumentsOf({folder / name}, InputFormat::kJsonl).size(), 1U);
+  }
+}
+
+TEST(DocumentReaderTest, APipeThatBringsJsonIsNotTakenForText) {
+  const TemporaryDirectory folder(MemoryDirectory());
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(folder / "pipe") << "{}"; });
+  DocumentReader reader({folder / "pipe"}, ReadOptions());
+  RawDocuments documents;
+  EXPECT_THAT(MessageOf<ConfigError>([&] { reader.Next(documents); }), HasSubstr("begins with {"));
+  writer.join();
 }
 
 TEST(DocumentReaderTest, FilesAndLinesComeInOrder) {
@@ -88,8 +120,8 @@ TEST(EncodeDocumentsTest, ALineThatHasNoTextIsNamed) {
       EncodeDocuments(Lines(InputFormat::kJsonl, {"{\"text\": \"a\"}", line}), *bytes, {});
     });
   };
-  EXPECT_THAT(refusal("{"), HasSubstr("in.jsonl:8:1:2: not valid JSON"));
-  EXPECT_THAT(refusal("[1]"), HasSubstr("in.jsonl:8: [1]: expected a JSON object"));
+  EXPECT_THAT(refusal("{"), HasSubstr("in.jsonl:8:2: not valid JSON"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("in.jsonl:8: a list: expected a JSON object"));
   EXPECT_THAT(refusal("{\"body\": \"a\"}"),
               HasSubstr("in.jsonl:8: the key \"text\" is missing; name the one"));
   EXPECT_THAT(refusal("{\"text\": 5}"), HasSubstr("in.jsonl:8: text = 5: expected a text"));
@@ -125,42 +157,35 @@ TEST(EncodeDocumentsTest, InvalidUtf8IsReplacedWhereThatIsAsked) {
   }
 }
 
-TEST(OrderedWorkersTest, ResultsComeInTheOrderOfTheInputs) {
-  OrderedWorkers<int, int> workers(4, [](int& input) {
-    // The first takes longest.
-    int sum = 0;
-    for (int i = 0; i < (100 - input) * 1000; ++i) {
-      sum = (sum + i) % 7919;
-    }
-    return input * input + (sum < 0 ? 1 : 0);
-  });
-  for (int i = 0; i < 100; ++i) {
-    workers.Submit(i);
-  }
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(workers.Take(), i * i);
-  }
-  EXPECT_EQ(workers.pending(), 0U);
+TEST(EncodeDocumentsTest, HalfASurrogatePairIsReplacedAndCounted) {
+  const auto bytes = MakeByteTokenizer();
+  EncodeOptions options;
+  options.replaces_invalid_utf8 = true;
+  const EncodedDocuments encoded = EncodeDocuments(
+      Lines(InputFormat::kJsonl, {R"({"text": "a\ud83d"})", R"({"text": "b"})"}), *bytes, options);
+  EXPECT_THAT(encoded.ids, ElementsAre('a', 0xef, 0xbf, 0xbd, 'b'));
+  EXPECT_EQ(encoded.replaced_documents, 1);
 }
 
-TEST(OrderedWorkersTest, AFailureComesWithItsInputAndTheRestIsDropped) {
-  std::atomic<int> done = 0;
-  {
-    OrderedWorkers<int, int> workers(2, [&](int& input) {
-      ++done;
-      if (input == 1) {
-        throw std::runtime_error("one");
-      }
-      return input;
-    });
-    for (int i = 0; i < 3; ++i) {
-      workers.Submit(i);
-    }
-    EXPECT_EQ(workers.Take(), 0);
-    EXPECT_EQ(MessageOf<std::runtime_error>([&] { workers.Take(); }), "one");
-    EXPECT_EQ(workers.Take(), 2);
-    EXPECT_EQ(done, 3);
-  }
+TEST(EncodeDocumentsTest, BadLinesAreSkippedWhereThatIsAsked) {
+  const auto tokenizer = MakeJsonTokenizer(SmallTokenizer().dump(), "t.json");
+  EncodeOptions options;
+  options.skips_bad_lines = true;
+  const EncodedDocuments encoded = EncodeDocuments(
+      Lines(InputFormat::kJsonl, {R"({"text": "hell"})", "{", R"({"text": "\ud83d"})",
+                                  R"({"body": ""})", R"({"text": "o"})"}),
+      *tokenizer, options);
+  EXPECT_THAT(encoded.ids, ElementsAre(258, 'o'));
+  EXPECT_THAT(encoded.ends, ElementsAre(1, 2));
+  EXPECT_EQ(encoded.skipped_lines, 3);
+  EXPECT_THAT(encoded.first_skipped, HasSubstr("in.jsonl:8:2: not valid JSON"));
+  const EncodedDocuments lines =
+      EncodeDocuments(Lines(InputFormat::kLines, {"o", "\xff"}), *tokenizer, options);
+  EXPECT_THAT(lines.ids, ElementsAre('o'));
+  EXPECT_EQ(lines.skipped_lines, 1);
+  // A file is no line.
+  EXPECT_THROW(EncodeDocuments(Lines(InputFormat::kText, {"\xff"}), *tokenizer, options),
+               ConfigError);
 }
 
 }  // namespace

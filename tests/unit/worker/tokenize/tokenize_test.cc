@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +20,7 @@
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/formats/files/folder_content.h"
 #include "tests/unit/worker/tokenizers/small_tokenizer.h"
-#include "worker/tokenize/token_output.h"
+#include "worker/tokenize/tokenize_progress.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -86,6 +89,8 @@ TEST_F(TokenizeTest, WrongArgumentsAreNamed) {
                 r.format = "megatron";
               }),
               HasSubstr("--shard-tokens: not with --format megatron"));
+  EXPECT_THAT(refusal([](Request& r) { r.shard_tokens = 2'147'483'648; }),
+              HasSubstr("--shard-tokens 2147483648: expected at most 2147483647 with"));
   EXPECT_THAT(refusal([](Request& r) { r.document_end = "<none>"; }),
               HasSubstr("--document-end <none>: expected a token of"));
   EXPECT_THAT(refusal([](Request& r) {
@@ -108,6 +113,16 @@ TEST_F(TokenizeTest, ABadInputLeavesNothing) {
   EXPECT_THAT(Refusal(), HasSubstr("there is no text in it; nothing was written"));
   request_.inputs = {folder_ / "none.txt"};
   EXPECT_THAT(Refusal(), HasSubstr("No such file"));
+}
+
+TEST_F(TokenizeTest, BadLinesAreSkippedWhereThatIsAsked) {
+  std::ofstream(folder_ / "bad.jsonl") << "{\"text\": \"hell\"}\n{\"text\": 1}\n{";
+  request_.inputs = {folder_ / "bad.jsonl"};
+  request_.skips_bad_lines = true;
+  const TokenizeResult result = Run();
+  EXPECT_EQ(result.documents, 1);
+  EXPECT_EQ(result.skipped_lines, 2);
+  EXPECT_THAT(result.first_skipped, HasSubstr("bad.jsonl:2: text = 1: expected a text"));
 }
 
 TEST_F(TokenizeTest, WhatIsThereIsKeptUnlessForced) {
@@ -203,12 +218,36 @@ TEST_F(TokenizeTest, ATokenThatEndsDocumentsCanBeNamed) {
   EXPECT_EQ(ReadTokenFileInfo(folder_ / "out/a.bin.json").document_end, '\n');
 }
 
-TEST(TokenOutputTest, TheVocabularyDecidesHowIdsAreStored) {
-  EXPECT_EQ(DtypeOf(TokenFormat::kLlmc, 256), TokenDtype::kUint16);
-  EXPECT_EQ(DtypeOf(TokenFormat::kLlmc, 65536), TokenDtype::kUint16);
-  EXPECT_EQ(DtypeOf(TokenFormat::kRaw, 65537), TokenDtype::kUint32);
-  EXPECT_EQ(DtypeOf(TokenFormat::kMegatron, 65499), TokenDtype::kUint16);
-  EXPECT_EQ(DtypeOf(TokenFormat::kMegatron, 65500), TokenDtype::kInt32);
+TEST(TokenizeSummaryTest, WhatWasLeftOutIsSaid) {
+  TokenizeResult result;
+  result.files = {"a_000001.bin", "a_000002.bin"};
+  result.documents = 1234;
+  result.state.tokens = 5'000'000;
+  EXPECT_EQ(TokenizeSummary(result),
+            "wrote 5,000,000 tokens of 1,234 documents to a_000001.bin and 1 more in 0.0 s");
+  result.empty_documents = 2;
+  result.replaced_documents = 3;
+  result.skipped_lines = 4;
+  result.first_skipped = "in:8: no";
+  EXPECT_THAT(TokenizeSummary(result),
+              HasSubstr("; 2 documents without text were left out; 3 documents have U+FFFD in "
+                        "place of what is no text; 4 lines were skipped, the first: in:8: no"));
+}
+
+TEST(TokenizeProgressTest, ALogGetsALineNowAndThen) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* const log = open_memstream(&text, &size);
+  TokenizeState state{1000, 420, 999, 0};
+  {
+    TokenizeProgress often(log, std::chrono::milliseconds(0));
+    often.Update(state);
+    TokenizeProgress rare(log);
+    rare.Update(state);
+  }
+  std::fclose(log);
+  EXPECT_THAT(std::string(text, size), testing::MatchesRegex("fsdp-train: 42 %, 999 tokens.*\n"));
+  std::free(text);
 }
 
 TEST(TokenizeProgressTest, WhatIsKnownIsShown) {

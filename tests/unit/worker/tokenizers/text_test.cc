@@ -1,5 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <utf8proc.h>
+
+#include <cstdlib>
 
 #include <set>
 #include <string>
@@ -86,6 +91,14 @@ TEST(ByteLevelTest, EveryByteHasACharacterOfItsOwn) {
   EXPECT_EQ(TokenOfBytes(" a\n\xc3"), "ĠaĊÃ");
   EXPECT_FALSE(BytesOfToken(" ").has_value());
   EXPECT_FALSE(BytesOfToken("a漢").has_value());
+}
+
+TEST(UnicodeVersionTest, LibrariesAreNotNewerThanTheListsAllowFor) {
+  // Note [Unicode versions]: what a library knows beyond Unicode 16 would become letters here.
+  char pcre2[64] = "";
+  ASSERT_GT(pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, pcre2), 0);
+  EXPECT_LE(std::atoi(pcre2), 16) << pcre2;
+  EXPECT_LE(std::atoi(utf8proc_unicode_version()), 16) << utf8proc_unicode_version();
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -71,6 +72,21 @@ TEST(ByteTokenizerTest, BytesAreIds) {
   EXPECT_EQ(bytes->vocab_size(), 256);
   EXPECT_FALSE(bytes->document_end().has_value());
   EXPECT_THAT(MessageOf<ConfigError>([&] { bytes->Decode({256}); }), HasSubstr("the id 256"));
+}
+
+TEST(ByteTokenizerTest, ManyTextsOneBehindTheOtherAreNotCopiedEachTime) {
+  const auto bytes = OpenTokenizer("byte");
+  std::vector<uint32_t> ids;
+  const uint32_t* place = nullptr;
+  int moves = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    bytes->Encode("ab\xff", Tokenizer::SpecialTokens::kOmitted, ids);
+    moves += ids.data() != place ? 1 : 0;
+    place = ids.data();
+  }
+  EXPECT_LT(moves, 40);
+  EXPECT_EQ(ids.size(), 30'000U);
+  EXPECT_EQ(ids.back(), 0xffU);
 }
 
 TEST(JsonTokenizerTest, TextThatIsNotUtf8IsRefused) {
@@ -214,10 +230,12 @@ TEST(SentencePieceTest, PiecesBecomeIds) {
 
 /// A double array, and the texts that it names.
 std::string CharsMap(const std::vector<uint32_t>& units, const std::string& texts) {
-  std::string map(sizeof(uint32_t) * (1 + units.size()), '\0');
-  const auto bytes = static_cast<uint32_t>(sizeof(uint32_t) * units.size());
-  std::memcpy(map.data(), &bytes, sizeof bytes);
-  std::memcpy(map.data() + sizeof bytes, units.data(), bytes);
+  std::string map;
+  const auto append = [&map](uint32_t number) {
+    map.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  append(static_cast<uint32_t>(sizeof(uint32_t) * units.size()));
+  std::for_each(units.begin(), units.end(), append);
   return map + texts;
 }
 
@@ -229,11 +247,13 @@ TEST(SentencePieceTest, TablesThatPointOutsideAreRefused) {
   far[7] = 1U << 10 << 8;  // to unit 256 + 7
   std::vector<uint32_t> leaf = empty;
   leaf[7] = 1U << 8;  // has a leaf, at unit 7: itself
+  std::vector<uint32_t> root = empty;
+  root[0] = 1U << 31 | 1U << 10 << 8;  // a value, with which every lookup begins all the same
   const std::string whole = CharsMap(empty, texts);
   for (const std::string& map :
-       {CharsMap(far, texts), CharsMap(leaf, texts), CharsMap(empty, "ab"), CharsMap({}, texts),
-        CharsMap(std::vector<uint32_t>(255, 0), texts), whole.substr(0, 3), whole.substr(0, 1028),
-        "\x03" + whole.substr(1)}) {
+       {CharsMap(far, texts), CharsMap(leaf, texts), CharsMap(root, texts), CharsMap(empty, "ab"),
+        CharsMap({}, texts), CharsMap(std::vector<uint32_t>(255, 0), texts), whole.substr(0, 3),
+        whole.substr(0, 1028), "\x03" + whole.substr(1)}) {
     EXPECT_THAT(
         MessageOf<ConfigError>([&] { MakeSentencePieceTokenizer(SmallModel(map), "m.model"); }),
         HasSubstr("m.model: not a model of SentencePiece: normalizer_spec.precompiled"));

@@ -149,6 +149,26 @@ TEST_F(InputTest, ContentsOfTheFilesAreCompared) {
   EXPECT_EQ(DifferenceOf(resolved_, model_, "abc", &valid), "the size of data.valid");
 }
 
+TEST_F(InputTest, EndsOfDocumentsAreComparedWhereTheyMatter) {
+  const auto cut = [&](const std::vector<std::string>& files, Documents documents) {
+    return TrainData(Windows(std::make_shared<const TokenStream>(files), 1, documents));
+  };
+  const std::string whole = Write("whole", "abcd");
+  const std::vector<std::string> parts = {Write("one", "a"), Write("two", "bcd")};
+  const auto complaint = [&](Documents documents) {
+    return Complaint({DescribeInput(resolved_, model_, cut({whole}, documents), nullptr),
+                      DescribeInput(resolved_, model_, cut(parts, documents), nullptr)});
+  };
+  EXPECT_EQ(complaint(Documents::kJoin), "agreed");
+  EXPECT_NE(complaint(Documents::kMask).find(": the document ends of data.train is \""),
+            std::string::npos)
+      << complaint(Documents::kMask);
+  EXPECT_NE(complaint(Documents::kSeparate)
+                .find(": the number of windows of data.train is 2, rank 0 has 3"),
+            std::string::npos)
+      << complaint(Documents::kSeparate);
+}
+
 TEST_F(InputTest, WeightsAreCompared) {
   for (const char* name : {"one", "two", "three"}) {
     std::filesystem::create_directories(folder_ / name);
