@@ -3,7 +3,8 @@
 # only in the build where it finds most:
 #
 #   asan      every unit test
-#   tsan      unit tests of what shares state between threads: THREADS
+#   tsan      unit tests of what shares state between threads, THREADS, and does without gRPC: where that is in between, the
+#             project's own threads are one, and its code would have to be compiled once more
 #   release   the scripts that start programs, and unit tests that go through so many cases that they would take minutes
 #             with sanitizers, or that measure memory, of which sanitizers have their own: ENUMERATES
 #
@@ -98,21 +99,43 @@ function(_fsdprun_test_headers out torch rpc)
   set(${out} ${headers} PARENT_SCOPE)
 endfunction()
 
+# Behind fsdprun_options. UndefinedBehaviorSanitizer looks at what is tested: in the tests' own lines it would be an eighth of their
+# compile time.
+add_library(fsdprun_test_options INTERFACE)
+if(FSDPRUN_SANITIZE MATCHES "undefined")
+  target_compile_options(fsdprun_test_options INTERFACE -fno-sanitize=undefined)
+endif()
+
 # What a precompiled header and its users must agree in. Most of a test's compile time would go into optimising what
 # gtest's macros expand to: only what is tested is optimised.
 function(_fsdprun_compile_as_test name)
-  target_link_libraries(${name} PRIVATE fsdprun_options)
+  target_link_libraries(${name} PRIVATE fsdprun_options fsdprun_test_options)
   target_compile_options(${name} PRIVATE -fPIC -O0 -pthread)
 endfunction()
 
+# fsdprun_test_program(NAME fsdp_parity_rows OUTPUT parity_rows SRCS main.cc DEPS fsdp)
+# A program of the runtime that tests start, and whose speed is nobody's business: compiled as tests are.
+function(fsdprun_test_program)
+  cmake_parse_arguments(ARG "" "NAME;OUTPUT" "SRCS;DEPS" ${ARGN})
+  _fsdprun_check_arguments(fsdprun_test_program)
+  _fsdprun_check_edges(${ARG_NAME} runtime 99 ${ARG_DEPS})
+  _fsdprun_record(${ARG_NAME} ${CMAKE_CURRENT_SOURCE_DIR} runtime 99 ${ARG_DEPS})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock)  # which the precompiled headers have
+  _fsdprun_compile_as_test(${ARG_NAME})
+  target_precompile_headers(${ARG_NAME} REUSE_FROM fsdprun_torch_test_headers)
+  set_target_properties(${ARG_NAME} PROPERTIES OUTPUT_NAME ${ARG_OUTPUT} FSDPRUN_SIDE runtime)
+endfunction()
+
 # fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 300] [PER_CASE] [THREADS] [ENUMERATES] [SOAK]
-#              [PROGRAMS fsdp-keeper] [PROCESSORS 2] [COST 20] [ENVIRONMENT ...])
+#              [PROGRAMS fsdp-keeper] [PROCESSORS 2] [COST 20] [ENVIRONMENT ...] [LEFT_TO_SOAK 'Ranks/*_4ranks'])
+# LEFT_TO_SOAK are cases that AddressSanitizer has in soak only, as patterns of gtest; they become the test <name>_rest.
 # One ctest entry per binary; PER_CASE makes one per TEST() (where a case may spoil its process: by forks, or limits).
 # PROGRAMS are what it starts. COST is in seconds: ctest starts the expensive ones first. A binary that passes with a
 # skipped case counts as skipped.
 function(fsdprun_test)
   cmake_parse_arguments(ARG "PER_CASE;THREADS;ENUMERATES;SOAK" "NAME;TIMEOUT;PROCESSORS;COST"
-    "SRCS;DEPS;EXTERNAL;PROGRAMS;LABELS;ENVIRONMENT;ARGS" ${ARGN})
+    "SRCS;DEPS;EXTERNAL;PROGRAMS;LABELS;ENVIRONMENT;ARGS;LEFT_TO_SOAK" ${ARGN})
   _fsdprun_check_arguments(fsdprun_test)
   _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
   if(torch AND NOT FSDPRUN_TORCH_TESTS)
@@ -127,14 +150,14 @@ function(fsdprun_test)
     list(APPEND ARG_LABELS torch)
   endif()
   set(builds asan)
-  if(ARG_THREADS)
+  if(ARG_THREADS AND NOT rpc)
     list(APPEND builds tsan)
   endif()
   if(ARG_ENUMERATES)
     set(builds release)
   endif()
-  # Precompiled headers of tests cost more than these few files do without them.
-  if(NOT (ARG_ENUMERATES AND FSDPRUN_BUILD_KIND STREQUAL "release"))
+  # Precompiled headers cost more than these few files do without them, but for LibTorch's, which programs of tests need, too.
+  if(torch OR NOT (ARG_ENUMERATES AND FSDPRUN_BUILD_KIND STREQUAL "release"))
     _fsdprun_test_headers(headers ${torch} ${rpc} ${ARG_DEPS})
     target_precompile_headers(${ARG_NAME} REUSE_FROM ${headers})
   endif()
@@ -144,6 +167,14 @@ function(fsdprun_test)
     add_dependencies(${ARG_NAME} ${ARG_PROGRAMS})
   endif()
   _fsdprun_record_test(${ARG_NAME} ${tier} "${ARG_DEPS};${ARG_PROGRAMS}" ${ARG_NAME})
+  set(filter)
+  if(ARG_LEFT_TO_SOAK AND FSDPRUN_BUILD_KIND STREQUAL "asan")
+    list(JOIN ARG_LEFT_TO_SOAK ":" rest)
+    list(APPEND ARG_ARGS --gtest_filter=-${rest})
+    set(filter TEST_FILTER -${rest})
+    fsdprun_script_test(NAME ${ARG_NAME}_rest COMMAND ${ARG_NAME} --gtest_filter=${rest} LABELS ${ARG_LABELS} SOAK PROGRAMS ${ARG_NAME}
+      TIMEOUT "${ARG_TIMEOUT}" ENVIRONMENT ${ARG_ENVIRONMENT})
+  endif()
   set(leaks ON)
   if(torch OR rpc)
     set(leaks OFF)
@@ -153,7 +184,7 @@ function(fsdprun_test)
   string(APPEND properties " SKIP_RETURN_CODE 77")
   if(ARG_PER_CASE)
     include(GoogleTest)
-    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+    gtest_discover_tests(${ARG_NAME} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
       TEST_PREFIX "${_fsdprun_prefix}")
     # gtest_discover_tests cuts properties that are lists; these are set by a file that ctest reads after its own.
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_properties.cmake)
