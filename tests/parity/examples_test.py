@@ -40,20 +40,21 @@ class Case:
     ranks: int
     arguments: tuple[str, ...]
     tolerance: float = 0.0
+    is_long: bool = False  # left to --long
 
 
 # {folder} has a data set in the format of MNIST. 20 steps each.
 CASES = [
     Case("mnist", 2, ("--data", "{folder}", "--limit", "160", "--batch-size", "8", "--epochs", "2")),
-    Case("mnist", 3, ("--limit", "240", "--batch-size", "4"), 1e-6),
-    Case("t5", 2, ("--steps", "20")),
+    Case("mnist", 3, ("--limit", "240", "--batch-size", "4"), 1e-6, is_long=True),
+    Case("t5", 2, ("--steps", "20"), is_long=True),
     Case("t5", 2, ("--steps", "20", "--bfloat16")),
-    Case("t5", 3, ("--steps", "20"), 1e-6),
+    Case("t5", 3, ("--steps", "20"), 1e-6, is_long=True),
     Case("transformer", 2, ("--steps", "20")),
-    Case("transformer", 2, ("--steps", "20", "--bfloat16", "--recompute", "--prefetch")),
-    Case("transformer", 3, ("--steps", "20", "--recompute", "--prefetch"), 1e-6),
+    Case("transformer", 2, ("--steps", "20", "--bfloat16", "--recompute", "--prefetch"), is_long=True),
+    Case("transformer", 3, ("--steps", "20", "--recompute", "--prefetch"), 1e-6, is_long=True),
     Case("hsdp", 4, ("--steps", "20", "--replicas", "2"), 1e-6),
-    Case("hsdp", 6, ("--steps", "20", "--replicas", "2"), 1e-6),
+    Case("hsdp", 6, ("--steps", "20", "--replicas", "2"), 1e-6, is_long=True),
 ]
 # Of an example, to be read in one go.
 MOST_LINES = 149
@@ -61,7 +62,7 @@ MOST_LINES = 149
 
 def check_sources() -> None:
     sources = {path.stem: path.read_text().splitlines() for path in HERE.parents[1].glob("examples/libfsdp/*/*.cc")}
-    assert set(sources) == {case.name for case in CASES}, f"not one case or more for each of {sorted(sources)}"
+    assert set(sources) == {case.name for case in CASES if not case.is_long}, f"not one case or more for each of {sorted(sources)}"
     too_long = {name: len(lines) for name, lines in sources.items() if len(lines) > MOST_LINES}
     assert not too_long, f"more than {MOST_LINES} lines: {too_long}"
 
@@ -167,6 +168,7 @@ def main() -> int:
     parser.add_argument("--examples", type=Path, help="default: beside that of fsdprun")
     parser.add_argument("--libtorch", type=Path, default=Path(torch.__file__).parent, help="the folder with its lib/")
     parser.add_argument("--libdir", default="lib", help="where libfsdp is in installed/ (CMAKE_INSTALL_LIBDIR)")
+    parser.add_argument("--long", action="store_true", help="the cases that are left out without it")
     parser.add_argument("only", nargs="*", choices=[[], *sorted({case.name for case in CASES})], help="all, unless some are named")
     options = parser.parse_args()
     parity_test.self_test()
@@ -176,9 +178,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         write_digits(scratch)
-        chosen = [case for case in CASES if not options.only or case.name in options.only]
+        chosen = [case for case in CASES if case.is_long == options.long and (not options.only or case.name in options.only)]
         results = [check_parity(case, programs, scratch) for case in chosen]
-        if any(case.name == "transformer" for case in chosen):
+        if options.long and any(case.name == "transformer" for case in chosen):
             results.append(check_resume(programs, scratch))
     return 0 if all(results) else 1
 
