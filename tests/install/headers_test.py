@@ -2,7 +2,7 @@
 """The installed headers in a project that is stricter than this one: they compile there, each alone too, and what their templates
 become there does.
 
-usage: headers_test.py BUILD [HeadersTest] [EachAloneTest]
+usage: headers_test.py BUILD [HeadersTest] [ClangTest] [EachAloneTest]
 """
 
 import subprocess
@@ -49,16 +49,20 @@ class Installed(unittest.TestCase):
 
 
 class HeadersTest(Installed):
+    compiler = "g++"
+
     def test_together_and_used(self):
-        for compiler in ("g++", "clang++-14"):
-            self.assertEqual(self.complaints(compiler, public_headers(), USES.read_text()), "")
+        self.assertEqual(self.complaints(self.compiler, public_headers(), USES.read_text()), "")
 
     def test_a_header_that_is_not_clean_is_noticed(self):
         header = self.prefix / "include/fsdp/unclean.h"
         header.write_text("inline int narrowed(long wide) { return wide; }\n")
         self.addCleanup(header.unlink)
-        for compiler in ("g++", "clang++-14"):
-            self.assertIn("conver", self.complaints(compiler, ["fsdp/unclean.h"]))
+        self.assertIn("conver", self.complaints(self.compiler, ["fsdp/unclean.h"]))
+
+
+class ClangTest(HeadersTest):
+    compiler = "clang++-14"
 
 
 class EachAloneTest(Installed):
