@@ -13,12 +13,16 @@ class TorchCase(ProgramCase):
 
 
 class QuickTest(TorchCase):
-    """What every change must pass: as few processes as say something about two nodes, since each imports PyTorch."""
+    """What every change must pass: one training, on two nodes, since each process imports PyTorch."""
 
     def test_ddp_trains_as_under_torchrun(self):
         ours = self.losses("train_ddp.py", nodes=2, ranks=1)
         self.assertEqual(ours, self.losses("train_ddp.py", launcher=TORCHRUN))
         self.assertLess(ours[-1], ours[0])
+
+
+class MoreTest(TorchCase):
+    """On one node and on two, with more workers."""
 
     def test_row_21_two_nodes_meet_by_env_and_after_a_restart_by_tcp(self):
         self.run_program(HERE / "meet.py", "env://,tcp", self.dir, nodes=2, restarts=1)
@@ -33,10 +37,6 @@ class QuickTest(TorchCase):
     def test_rpc_between_roles_on_two_nodes(self):
         self.run_program(HERE / "call_others.py", self.dir, nodes=2, ranks=1, roles=("server", "trainer"))
         self.assertEqual((self.dir / "answers").read_text(), "server0 trainer0 server0 trainer0")
-
-
-class MoreTest(TorchCase):
-    """On one node and on two, with more workers."""
 
     def test_fsdp2_trains_as_under_torchrun(self):
         torchrun = self.losses("train_fsdp2.py", "-", "train", launcher=TORCHRUN)

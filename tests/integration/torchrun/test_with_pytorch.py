@@ -90,6 +90,7 @@ class WithPytorchTest(CompatCase):
                                          self.python(ONE_NODE), method))
         self.assert_notes(method, nproc)
 
+    @soak
     def test_init_method_env_with_torchelastic(self):
         self.one_node(2, "env")
 
