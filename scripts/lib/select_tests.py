@@ -22,8 +22,8 @@ PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "formats/", "wo
 SETTINGS = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json", "cmake/FindLibTorch.cmake", "cmake/FsdprunGrpc.cmake",
             "cmake/FsdprunTargets.cmake", "cmake/FsdprunToolchain.cmake", "scripts/lint", "scripts/lib/tidy_database.py")
 # What no program and no test is made of: the checks of texts and rules look at it.
-TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "scripts/lib/tidy_clean",
-         "tests/fuzz/")
+TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "scripts/lib/fuzz_clean",
+         "scripts/lib/tidy_clean", "tests/fuzz/")
 # Tests that look at the tree as a whole, whatever changed.
 ALWAYS = ("tests/arch", "tests/docs")
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tests of scripts/lib/select_tests.py on a small made-up project."""
+"""Tests of scripts/lib/select_tests.py and fuzz_targets.py on a small made-up project."""
 
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
+from fuzz_targets import reached, sources_by_target  # noqa: E402
 from select_tests import SETTINGS, parse_graph, product_sources, select, with_includers  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
@@ -91,6 +92,50 @@ class SelectTest(unittest.TestCase):
         for path in ("CMakeLists.txt", "scripts/test", "cmake/FsdprunTests.cmake", "base/CMakeLists.txt",
                      "proto/fsdprun/v1/types.proto", "tests/support/free_port.py", "unheard/of.cc"):
             self.assertIsNone(self.selected("docs/STYLE.md", path), path)
+
+
+FUZZ_TARGETS = """
+add_library(support STATIC fuzz_support.cc ${ROOT}/base/check.cc)
+add_library(strict_json STATIC ${ROOT}/formats/json/strict_json.cc)
+set(archive ${ROOT}/fsdp_runtime/archive)
+add_library(pickles STATIC ${archive}/pickle.cc)
+fsdprun_fuzz_target(zip
+  SRCS formats/zip.cc
+  LINK pickles libdeflate::libdeflate)
+file(GLOB sections RELATIVE ${ROOT} CONFIGURE_DEPENDS ${ROOT}/worker/sections/*.cc)
+fsdprun_fuzz_target(config
+  SRCS worker/config.cc
+       ${sections}
+  LINK strict_json)
+target_sources(config PRIVATE ${ROOT}/formats/fast.cc)
+fsdprun_fuzz_target(codec SRCS agent/codec.cc LINK messages)
+"""
+
+
+class FuzzTargetsTest(unittest.TestCase):
+    TEXTS = {"worker/sections/data.cc": '#include "worker/sections/data.h"\n', "worker/sections/data.h": "", "base/check.cc": '#include "base/check.h"\n',
+             "base/check.h": "", "proto/fsdprun/v1/types.proto": ""}
+
+    def targets(self, *paths: str) -> list[str] | None:
+        return reached(list(paths), self.TEXTS, sources_by_target(FUZZ_TARGETS))
+
+    def test_a_target_has_its_own_files_and_sources_and_those_of_what_it_links(self):
+        for path in ("formats/zip.cc", "fsdp_runtime/archive/pickle.cc", "tests/fuzz/zip_fuzz.cc", "tests/fuzz/corpus/zip/found_one"):
+            self.assertEqual(self.targets(path), ["zip"], path)
+        for path in ("worker/config.cc", "worker/sections/data.h", "formats/json/strict_json.cc", "formats/fast.cc"):
+            self.assertEqual(self.targets(path), ["config"], path)
+        self.assertEqual(self.targets("proto/fsdprun/v1/types.proto"), ["codec"])
+
+    def test_what_all_have_reaches_all_and_the_rest_none(self):
+        for path in ("base/check.h", "tests/fuzz/CMakeLists.txt"):
+            self.assertIsNone(self.targets(path), path)
+        self.assertEqual(self.targets("docs/STYLE.md", "worker/other.cc"), [])
+
+    def test_all_sources_that_it_finds_are_there(self):
+        root = Path(__file__).resolve().parents[2]
+        targets = sources_by_target((root / "tests/fuzz/CMakeLists.txt").read_text())
+        self.assertEqual({f"{name}_fuzz.cc" for name in targets}, {path.name for path in (root / "tests/fuzz").glob("*_fuzz.cc")})
+        self.assertEqual([path for sources in targets.values() for path in sources if not (root / path).exists()], [])
 
 
 if __name__ == "__main__":
