@@ -3,8 +3,8 @@
 # only in the build where it finds most:
 #
 #   asan      every unit test
-#   tsan      unit tests of what shares state between threads, THREADS, and does without gRPC: where that is in between, the
-#             project's own threads are one, and its code would have to be compiled once more
+#   tsan      unit tests of what shares state between threads, THREADS, but for what links gRPC: messages, agent and
+#             coordinator would have to be compiled once more for it
 #   release   the scripts that start programs, and unit tests that go through so many cases that they would take minutes
 #             with sanitizers, or that measure memory, of which sanitizers have their own: ENUMERATES
 #
