@@ -135,13 +135,13 @@ void Trainer::MakeState() {
 
 void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
   resumer_.emplace(Context(), checkpoint_group_, identity, *batches_, state_);
-  rollback_.emplace(Context(), state_, *resumer_, *checkpoints_, *step_);
   checkpoints_->Claim(identity, generation, [&] { return resumer_->Resume(); });
   must_evaluate_first_ = resumer_->owes_evaluation();
   launch_ = identity.launch.job_id;
   const std::string limit_text = TakeMicroBatchLimit();
   step_.emplace(Context(), *batches_, state_, *checkpoints_,
                 TrainingStep::LatenessOn(world_.device));
+  rollback_.emplace(Context(), state_, *resumer_, *checkpoints_, *step_);
   step_->GoOnFromState();
   report_->OpenMetrics({.completed_steps = state_.step,
                         .origin = {state_.run, identity.launch.job_id, generation},
