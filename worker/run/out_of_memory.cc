@@ -1,6 +1,7 @@
 #include "worker/run/out_of_memory.h"
 
 #include <c10/util/Exception.h>
+#include <fsdp/collectives.h>
 
 #include <algorithm>
 #include <array>
@@ -60,6 +61,9 @@ std::string WriteLimit(checkpoint::FileSystem& file_system, const StepWithoutMem
 }  // namespace
 
 bool IsOutOfMemory(const std::exception& error) {
+  if (dynamic_cast<const fsdp::PeerError*>(&error) != nullptr) {
+    return false;  // it may quote what the peer had no memory for
+  }
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
       dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
     return true;

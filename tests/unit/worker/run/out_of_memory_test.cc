@@ -1,6 +1,8 @@
 #include "worker/run/out_of_memory.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <fsdp/collectives.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -9,6 +11,7 @@
 #include <string>
 
 #include "proto/worker_contract.h"
+#include "tests/unit/base/address_sanitizer.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/run/small_run.h"
 #include "worker/batch/micro_batch_limit.h"
@@ -30,6 +33,27 @@ TEST(OutOfMemoryTest, AllocationsThatFailAreKnown) {
   EXPECT_TRUE(IsOutOfMemory(TorchError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")));
   EXPECT_FALSE(IsOutOfMemory(TorchError("CUDA error: device-side assert triggered")));
   EXPECT_FALSE(IsOutOfMemory(std::runtime_error("out of luck\nCUDA error: out of memory")));
+}
+
+// Else each rank would say that it had no memory, and the first to say so would be the cause.
+TEST(OutOfMemoryTest, WhatAPeerHadNoMemoryForIsNotThisRanks) {
+  const std::string text = "rank 1 left: [enforce fail] DefaultCPUAllocator: can't allocate memory";
+  const fsdp::PeerError error(c10::SourceLocation{__func__, __FILE__, __LINE__}, text);
+  EXPECT_FALSE(IsOutOfMemory(error));
+  EXPECT_TRUE(IsOutOfMemory(TorchError(text)));
+}
+
+// By the allocator's own words, whichever they are in this version of LibTorch.
+TEST(OutOfMemoryTest, TheHostsAllocatorIsUnderstood) {
+  if (kHasAddressSanitizer) {
+    GTEST_SKIP() << "AddressSanitizer ends the process instead";
+  }
+  try {
+    const at::Tensor more_than_there_is = at::empty({int64_t{1} << 60}, at::kChar);
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(IsOutOfMemory(error)) << error.what();
+  }
 }
 
 class EndForMemoryTest : public testing::Test {
