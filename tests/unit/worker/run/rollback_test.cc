@@ -107,7 +107,7 @@ TEST_F(RollbackTest, GoesBackToItsOwnWhateverWasToBeResumed) {
     run_.state.step = run_.state.tokens = 0;
     run_.state.cursor = {};
     run_.state.bad_data.clear();
-    run_.state.optimizer = MakeOptimizer(run_.state.model.root, run_.config.optimizer);
+    run_.state.optimizer = MakeOptimizer(run_.state.model, run_.config.optimizer);
     Start("own of " + std::to_string(resume.size()), resume);
     TrainAndSave(4);
     TrainTo(6);
