@@ -11,6 +11,7 @@
 
 #include "formats/checkpoint/error.h"
 #include "worker/batch/micro_batch_limit.h"
+#include "worker/batch/step_plan.h"
 #include "worker/estimate/advice.h"
 
 namespace fsdprun::worker {
@@ -37,6 +38,15 @@ std::string AdviceFor(const StepWithoutMemory& failed) {
   }
 }
 
+/// "step 3: no memory for a forward and backward of 8 windows (train.micro_batch_size)"
+std::string Describe(const StepWithoutMemory& failed, int64_t windows) {
+  const bool is_whole = windows == failed.config.train.micro_batch_size;
+  return (failed.is_evaluation ? "the evaluation after step " : "step ") +
+         std::to_string(failed.step) + ": no memory for a forward " +
+         (failed.is_evaluation ? "" : "and backward ") + "of " + std::to_string(windows) +
+         (windows == 1 ? " window" : " windows") + (is_whole ? " (train.micro_batch_size)" : "");
+}
+
 /// What became of the limit.
 std::string WriteLimit(checkpoint::FileSystem& file_system, const StepWithoutMemory& failed,
                        int64_t windows) {
@@ -45,7 +55,7 @@ std::string WriteLimit(checkpoint::FileSystem& file_system, const StepWithoutMem
   try {
     WriteMicroBatchLimit(file_system, dir, failed.rank,
                          {windows, failed.step, failed.run, failed.launch,
-                          MicroBatchSettings(failed.resolved, failed.ranks)});
+                          MicroBatchSettings(failed.resolved, failed.model, failed.ranks)});
   } catch (const checkpoint::CheckpointError& error) {
     return "; that it takes at most " + std::to_string(windows) +
            " could not be written: " + error.what();
@@ -76,11 +86,8 @@ bool IsOutOfMemory(const std::exception& error) {
 
 void EndForMemory(checkpoint::FileSystem& file_system, const StepWithoutMemory& failed,
                   const std::exception& error) {
-  const int64_t windows = failed.config.train.micro_batch_size;
-  const std::string text = "step " + std::to_string(failed.step) +
-                           ": no memory for a forward and backward of " + std::to_string(windows) +
-                           (windows == 1 ? " window" : " windows") +
-                           " (train.micro_batch_size): " + FirstLineOf(error);
+  const int64_t windows = PlanStep(failed.config, failed.rank, failed.ranks).largest_forward();
+  const std::string text = Describe(failed, windows) + ": " + FirstLineOf(error);
   if (failed.config.train.on_out_of_memory != "shrink") {
     throw MemoryError(text + AdviceFor(failed) + "; with train.on_out_of_memory=shrink a run " +
                           "divides its batches into smaller ones itself",
