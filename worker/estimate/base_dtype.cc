@@ -8,18 +8,21 @@
 
 namespace fsdprun::worker {
 
-std::string BaseDtypeOf(const TrainConfig& config, const ModelConfig& model) {
-  const std::string& computed = config.precision.param;
-  if (!config.lora.is_on() || computed == "float32" || config.model.weights == "none") {
+std::string DtypeOfStoredBase(const TrainConfig& config, const ModelConfig& model) {
+  if (!config.lora.is_on() || config.model.weights == "none") {
     return "float32";
   }
   try {
     const std::unique_ptr<TensorSource> files = OpenTensors(config.model.weights);
-    return AreWeightsStoredIn(*files, computed, model.names.ignored_suffixes) ? computed
-                                                                              : "float32";
+    const bool is_bfloat16 = AreWeightsStoredIn(*files, "bfloat16", model.names.ignored_suffixes);
+    return is_bfloat16 ? "bfloat16" : "float32";
   } catch (const std::runtime_error&) {
     return "float32";
   }
+}
+
+std::string DtypeOfBase(const TrainConfig& config, const std::string& stored) {
+  return config.lora.is_on() && config.precision.param == stored ? stored : "float32";
 }
 
 }  // namespace fsdprun::worker

@@ -15,9 +15,13 @@ namespace fsdprun::worker {
 // stays in float32: rounded it would be another one. So does what train.freeze freezes, which
 // checkpoints have in float32, like all that they can train on.
 
-/// The dtype of the frozen base of adapters on a rank: Note [Dtype of a base]. Reads what the files
-/// of model.weights say of their tensors; "float32" if they cannot be read, which their load will
-/// say.
-std::string BaseDtypeOf(const TrainConfig& config, const ModelConfig& model);
+/// The dtype of all weights in the files of model.weights, if that is bfloat16, by what the files
+/// say of their tensors; else "float32", also if they cannot be read, which their load will say.
+/// Looks only if the model is a base of adapters.
+std::string DtypeOfStoredBase(const TrainConfig& config, const ModelConfig& model);
+
+/// The dtype of the model's own weights on a rank, of which the files have `stored`: Note [Dtype of
+/// a base]. Pure.
+std::string DtypeOfBase(const TrainConfig& config, const std::string& stored);
 
 }  // namespace fsdprun::worker

@@ -30,9 +30,8 @@ ForwardShape ShapeOf(const TrainConfig& config, const ModelConfig& model,
   return shape;
 }
 
-void EstimateMemory(const TrainConfig& config, const ModelConfig& model, const StepPlan& plan,
-                    Estimate& estimate) {
-  const std::vector<EstimatedWeight> weights = WeightsOf(config, model);
+void EstimateMemory(const TrainConfig& config, const std::vector<EstimatedWeight>& weights,
+                    const StepPlan& plan, Estimate& estimate) {
   const std::vector<WeightGroup> groups =
       GroupsOf(weights, config, estimate.arrangement, plan.forwards);
   estimate.parameters = estimate.active = TotalOf(weights);
@@ -70,7 +69,7 @@ Estimate EstimateRun(const TrainConfig& config, const ModelConfig& model,
   estimate.windows_per_step = plan.samples;
   estimate.tokens_per_step = plan.samples * config.data.seq_len;
   estimate.total_steps = config.train.steps;
-  EstimateMemory(config, model, plan, estimate);
+  EstimateMemory(config, WeightsOf(config, model, options.weights_dtype), plan, estimate);
   const ForwardShape shape = ShapeOf(config, model, estimate.arrangement, plan);
   estimate.activations = ActivationsOf(model, shape);
   estimate.batches = kBytesOfToken * shape.tokens();

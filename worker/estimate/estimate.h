@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "formats/models/model_config.h"
 #include "worker/config/config.h"
@@ -16,6 +17,8 @@ struct EstimateOptions {
   /// The ranks that the run is to have.
   int64_t ranks = 1;
   SpeedAssumptions speed;
+  /// That the files of model.weights have: DtypeOfStoredBase.
+  std::string weights_dtype = "float32";
 };
 
 /// What a run takes, before there is one, in bytes on the rank that takes most.

@@ -5,6 +5,7 @@
 #include "worker/config/command_line.h"
 #include "worker/config/config.h"
 #include "worker/config/config_schema.h"
+#include "worker/estimate/base_dtype.h"
 #include "worker/estimate/estimate.h"
 #include "worker/estimate/format_estimate.h"
 #include "worker/metrics/peak_flops.h"
@@ -42,6 +43,7 @@ std::string RunEstimate(Json merged, const EstimateRequest& request, int64_t pre
   const ModelConfig model = ReadModelConfig(config.model.config);
   EstimateOptions options;
   options.ranks = request.ranks > 0 ? request.ranks : present_ranks;
+  options.weights_dtype = DtypeOfStoredBase(config, model);
   options.speed = {PeakFlopsFor(config, request), request.mfu, request.bandwidth};
   const Estimate estimate = EstimateRun(config, model, options);
   std::optional<MemoryVerdict> verdict;

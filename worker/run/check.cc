@@ -15,6 +15,7 @@
 #include "formats/checkpoint/commit.h"
 #include "formats/checkpoint/file_system.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/estimate/base_dtype.h"
 #include "worker/estimate/estimate.h"
 #include "worker/estimate/format_estimate.h"
 #include "worker/models/causal_lm.h"
@@ -303,7 +304,11 @@ void CheckRun(const Json& resolved, int64_t ranks, const WorkerEnvironment& envi
   WorkerEnvironment planned = environment;
   planned.world_size = static_cast<int>(ranks);
   const RunInputs inputs = ReadInputs(resolved, planned, Outputs::kLookedAt);
-  const Estimate estimate = EstimateRun(inputs.config, inputs.model, {.ranks = ranks, .speed = {}});
+  const Estimate estimate =
+      EstimateRun(inputs.config, inputs.model,
+                  {.ranks = ranks,
+                   .speed = {},
+                   .weights_dtype = DtypeOfStoredBase(inputs.config, inputs.model)});
   CheckModule(inputs);
   CheckpointKeys(inputs.config, inputs.model);  // refuses patterns that match nothing
   const Start start = FindStart(inputs, ranks);

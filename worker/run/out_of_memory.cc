@@ -13,6 +13,7 @@
 #include "worker/batch/micro_batch_limit.h"
 #include "worker/batch/step_plan.h"
 #include "worker/estimate/advice.h"
+#include "worker/estimate/base_dtype.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -31,7 +32,10 @@ std::string FirstLineOf(const std::exception& error) {
 std::string AdviceFor(const StepWithoutMemory& failed) {
   try {
     const std::string advice =
-        AdviceText(failed.config, failed.model, {.ranks = failed.ranks, .speed = {}});
+        AdviceText(failed.config, failed.model,
+                   {.ranks = failed.ranks,
+                    .speed = {},
+                    .weights_dtype = DtypeOfStoredBase(failed.config, failed.model)});
     return advice.empty() ? "; more ranks take less memory each" : "; " + advice;
   } catch (const std::exception&) {
     return "";

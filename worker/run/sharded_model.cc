@@ -53,7 +53,7 @@ at::ScalarType DtypeOfModel(const TrainConfig& config, const ModelConfig& descri
   if (!config.lora.is_on()) {
     return at::kFloat;
   }
-  const std::string dtype = BaseDtypeOf(config, description);
+  const std::string dtype = DtypeOfBase(config, DtypeOfStoredBase(config, description));
   return Vote(world, dtype == "float32" ? 1 : 0).Highest() == 0 ? DtypeNamed(dtype) : at::kFloat;
 }
 
