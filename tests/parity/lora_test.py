@@ -3,8 +3,8 @@
 torch in one process.
 
 The losses of 10 steps follow each other within 1e-5 relative, over a resume in their middle. The adapters, written by
-fsdpctl ckpt export as PEFT writes them, are those of the reference, and the merged model gives transformers the reference's
-logits and fsdp-train's text.
+fsdpctl ckpt export as PEFT writes them, are those of the reference; PEFT loads them onto their base, which then has the
+reference's logits. So has the merged model in transformers, which also gives fsdp-train's text.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 import fsdp2_train
 import make_case
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from torch.utils.data.distributed import DistributedSampler
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -178,6 +179,20 @@ class LoraTest(FineTuningCase):
                               "bias": "none", "target_modules": targets, "fan_in_fan_out": is_gpt2,
                               "base_model_name_or_path": str(self.dir)}.items(), config.items())
 
+    def compare_peft(self, reference: Reference) -> None:
+        """PEFT reads the folder and finds a place for each tensor in it, and one in it for each of its own."""
+        base = AutoModelForCausalLM.from_pretrained(self.dir, dtype=torch.float32)
+        loaded = PeftModel.from_pretrained(base, self.dir / "adapter")
+        theirs = {name.replace(".default.", "."): tensor for name, tensor in loaded.state_dict().items() if ".lora_" in name}
+        written = load_file(self.dir / "adapter/adapter_model.safetensors")
+        self.assertEqual(sorted(theirs), sorted(written))
+        for name, tensor in written.items():
+            self.assertTrue(torch.equal(theirs[name], tensor), name)
+        tokens = torch.tensor([list(SENTENCE.encode())])
+        expected = reference.logits(tokens)
+        torch.testing.assert_close(logits_of(loaded, tokens), expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(logits_of(loaded.merge_and_unload(), tokens), expected, rtol=1e-3, atol=1e-3)
+
     def compare_merged(self, reference: Reference) -> None:
         merged = self.dir / "merged"
         self.run_program(BIN / "fsdpctl", "ckpt", "export", self.checkpoint, merged)
@@ -209,6 +224,7 @@ class LoraTest(FineTuningCase):
         self.has_adapters_alone()
         reference = self.compare_losses()
         self.compare_adapter(reference, ["q_proj", "v_proj"])
+        self.compare_peft(reference)
         self.compare_merged(reference)
 
     def test_tied_qwen_with_all_layers(self):
@@ -217,6 +233,7 @@ class LoraTest(FineTuningCase):
         self.train()
         reference = self.compare_losses()
         self.compare_adapter(reference, ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"])
+        self.compare_peft(reference)
         self.compare_merged(reference)
 
     def test_gpt2_whose_layers_are_transposed(self):
@@ -225,6 +242,7 @@ class LoraTest(FineTuningCase):
         self.train()
         reference = self.compare_losses()
         self.compare_adapter(reference, ["c_attn", "c_fc", "c_proj"])
+        self.compare_peft(reference)
         self.compare_merged(reference)
 
     def test_a_base_in_bfloat16_is_that_of_its_values(self):
