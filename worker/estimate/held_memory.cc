@@ -112,7 +112,8 @@ std::vector<WeightGroup> GroupsOf(const std::vector<EstimatedWeight>& weights,
     bytes.kept = weights[group.weights.front()].kept_bytes;
     const plan::GroupLayout layout = LayoutOf(weights, group.weights, arrangement, bytes);
     group.shard_numel = layout.shard_numel;
-    group.memory = MemoryOf(layout, arrangement, bytes, forwards > 1);
+    group.memory =
+        MemoryOf(layout, arrangement, bytes, forwards > 1 && config.train.sync_each_micro_batch);
     group.memory.unit = group.unit;
     group.memory.stays_gathered = group.unit == 0 || config.parallel.strategy != "full_shard";
     group.memory.is_trainable = weights[group.weights.front()].is_trainable;
