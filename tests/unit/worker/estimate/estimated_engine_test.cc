@@ -55,6 +55,7 @@ struct EngineCase {
   int64_t forwards = 1;
   /// Of adapters beside a base in a file of bfloat16; 0: none.
   int64_t rank = 0;
+  std::string freeze = "[]";
 };
 
 std::vector<EngineCase> EngineCases() {
@@ -66,6 +67,12 @@ std::vector<EngineCase> EngineCases() {
           cases.push_back({backend, ranks, param, "float32", strategy, 1});
           cases.push_back({backend, ranks, param, param, strategy, 2});
           cases.push_back({backend, ranks, param, "float32", strategy, 1, /*rank=*/2});
+          cases.push_back({.backend = backend,
+                           .ranks = ranks,
+                           .param = param,
+                           .strategy = strategy,
+                           .forwards = 2,
+                           .freeze = R"(["*mlp*"])"});
         }
       }
     }
@@ -98,16 +105,18 @@ TEST(EstimatedEngineTest, HeldMemoryIsWhatTheEnginePlans) {
           {"parallel.backend=" + wanted.backend, "precision.param=" + wanted.param,
            "precision.reduce=" + wanted.reduce, "parallel.strategy=" + wanted.strategy,
            "model.weights=" + weights, "lora.rank=" + std::to_string(wanted.rank),
+           "train.freeze=" + wanted.freeze,
            "train.grad_accumulation=" + std::to_string(wanted.forwards)});
       const std::vector<WeightGroup> groups =
           GroupsOf(WeightsOf(config, model, DtypeOfStoredBase(config, model)), config,
                    ArrangementOf(config.parallel, wanted.ranks), wanted.forwards);
       const HeldMemory held = HeldMemoryOf(groups, /*keeps_whole_gradients=*/false);
       const fsdp::plan::MemoryPlan plan = PlanOfEngine(config, model, wanted);
-      const std::string name =
-          std::string(family) + ", " + wanted.backend + ", " + std::to_string(wanted.ranks) + ", " +
-          wanted.param + ", " + wanted.reduce + ", " + wanted.strategy + ", " +
-          std::to_string(wanted.forwards) + (wanted.rank > 0 ? ", adapters" : "");
+      const std::string name = std::string(family) + ", " + wanted.backend + ", " +
+                               std::to_string(wanted.ranks) + ", " + wanted.param + ", " +
+                               wanted.reduce + ", " + wanted.strategy + ", " +
+                               std::to_string(wanted.forwards) +
+                               (wanted.rank > 0 ? ", adapters" : "") + ", frozen " + wanted.freeze;
       EXPECT_EQ(held.shards, plan.shard_bytes) << name;
       EXPECT_EQ(held.gradients, plan.gradient_bytes) << name;
       EXPECT_EQ(held.gathered, plan.parameter_slot_bytes) << name;
