@@ -24,8 +24,8 @@ class MemoryError : public std::runtime_error {
   bool is_final_;
 };
 
-/// Whether an allocation of this process has failed: on a device or on the host, as LibTorch and its
-/// libraries tell it. Not of a peer, whose words a PeerError may have. Pure.
+/// Whether an allocation of this process has failed: on a device or on the host, as LibTorch and
+/// its libraries tell it. Not of a peer, whose words a PeerError may have. Pure.
 bool IsOutOfMemory(const std::exception& error);
 
 /// Of the step that has failed, and of its run.
