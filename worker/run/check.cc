@@ -18,6 +18,7 @@
 #include "worker/estimate/base_dtype.h"
 #include "worker/estimate/estimate.h"
 #include "worker/estimate/format_estimate.h"
+#include "worker/estimate/run_estimate.h"
 #include "worker/models/causal_lm.h"
 #include "worker/run/data_record.h"
 #include "worker/run/inputs.h"
@@ -308,7 +309,8 @@ void CheckRun(const Json& resolved, int64_t ranks, const WorkerEnvironment& envi
       EstimateRun(inputs.config, inputs.model,
                   {.ranks = ranks,
                    .speed = {},
-                   .weights_dtype = DtypeOfStoredBase(inputs.config, inputs.model)});
+                   .weights_dtype = DtypeOfStoredBase(inputs.config, inputs.model),
+                   .auto_backend = AutoBackendHere(environment.group_world_size == 1)});
   CheckModule(inputs);
   CheckpointKeys(inputs.config, inputs.model);  // refuses patterns that match nothing
   const Start start = FindStart(inputs, ranks);
@@ -319,8 +321,7 @@ void CheckRun(const Json& resolved, int64_t ranks, const WorkerEnvironment& envi
   TellSteps(inputs, estimate, write);
   TellStart(start, inputs.config.train.steps, write);
   TellPlaces(inputs.config, estimate, write);
-  write(Labelled("memory",
-                 BytesText(estimate.peak()) + " of a rank, by the estimate (fsdp-train estimate)"));
+  write(Labelled("memory", PeakText(estimate) + ", by the estimate (fsdp-train estimate)"));
 }
 
 }  // namespace fsdprun::worker
