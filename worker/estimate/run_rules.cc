@@ -11,14 +11,6 @@ namespace {
 
 constexpr int64_t kStepTokensMax = int64_t{1} << 40;
 
-void CheckWindows(const TrainConfig& config, const ModelConfig& model) {
-  if (config.data.seq_len > model.max_position_embeddings) {
-    throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
-                      ": expected at most the model's max_position_embeddings = " +
-                      std::to_string(model.max_position_embeddings));
-  }
-}
-
 /// `factors`: positive; named by `keys`.
 void CheckProduct(const std::vector<int64_t>& factors, const std::string& keys) {
   int64_t tokens = 1;
@@ -57,8 +49,16 @@ void CheckFrozen(const TrainConfig& config, const ModelConfig& model) {
 
 }  // namespace
 
+void CheckPositions(const TrainConfig& config, const ModelConfig& model) {
+  if (config.data.seq_len > model.max_position_embeddings) {
+    throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
+                      ": expected at most the model's max_position_embeddings = " +
+                      std::to_string(model.max_position_embeddings));
+  }
+}
+
 void CheckFitsModel(const TrainConfig& config, const ModelConfig& model, int64_t ranks) {
-  CheckWindows(config, model);
+  CheckPositions(config, model);
   CheckTokensOfStep(config, ranks);
   CheckFrozen(config, model);
 }

@@ -15,6 +15,7 @@
 #include "formats/models/model_flops.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/run/small_run.h"
+#include "worker/estimate/run_rules.h"
 #include "worker/run/optimizer_groups.h"
 
 namespace fsdprun::worker {
@@ -103,7 +104,7 @@ std::string RefusalOf(const Json& changes) {
   resolved["data"]["train"] = {"unused"};
   MergeConfig(resolved, changes, "changes");
   return checkpoint::MessageOf<ConfigError>(
-      [&] { FrozenWeights(ParseConfig(resolved), SmallLlama()); });
+      [&] { CheckFitsModel(ParseConfig(resolved), SmallLlama(), 1); });
 }
 
 TEST(FrozenBaseTest, NamesThatAreNoneAreRefused) {
