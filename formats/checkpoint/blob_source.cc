@@ -1,6 +1,11 @@
 #include "formats/checkpoint/blob_source.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 namespace fsdprun::checkpoint {
@@ -10,10 +15,11 @@ namespace {
 constexpr int64_t kEndBytes = int64_t{4} << 10;
 // A blob of so few bytes is read at once.
 constexpr int64_t kSmallBytes = int64_t{64} << 10;
-// What fits into the cache of a core, so that a checksum finds it there.
+// What fits into the cache of a core, so that what looks at a piece and what copies it find it
+// there.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
-// Wanted bytes from here on are read to where they belong; fewer are copied from a larger read.
-constexpr int64_t kDirectBytes = int64_t{64} << 10;
+// Copies of so many bytes pass the cache by.
+constexpr size_t kStreamedBytes = size_t{4} << 10;
 constexpr int64_t kGapBytes = int64_t{16} << 10;
 
 /// The first of those that begin at `first` or later and reach beyond `position`.
@@ -24,6 +30,42 @@ size_t NextAfter(const std::vector<WantedBytes>& wanted, size_t first, int64_t p
   return first;
 }
 
+#if defined(__SSE2__)
+/// memcpy() of what is in the cache to where nobody looks soon: the lines of `to` need not be
+/// loaded before they are written over, which halves what goes between the cache and the memory.
+void CopyPastCache(char* to, const char* from, size_t byte_count) {
+  constexpr size_t kLine = 64;
+  const size_t head =
+      std::min(byte_count, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+  std::memcpy(to, from, head);
+  size_t done = head;
+  for (; done + kLine <= byte_count; done += kLine) {
+    const auto* source = reinterpret_cast<const __m128i*>(from + done);
+    auto* target = reinterpret_cast<__m128i*>(to + done);
+    const __m128i a = _mm_loadu_si128(source);
+    const __m128i b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2);
+    const __m128i d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
+  std::memcpy(to + done, from + done, byte_count - done);
+  _mm_sfence();  // other threads see it as they see other stores
+}
+#endif
+
+void Copy(char* to, const char* from, size_t byte_count) {
+#if defined(__SSE2__)
+  if (byte_count >= kStreamedBytes) {
+    CopyPastCache(to, from, byte_count);
+    return;
+  }
+#endif
+  std::memcpy(to, from, byte_count);
+}
+
 /// Copies what is wanted of the `count` bytes at `position`.
 void CopyOut(const std::vector<WantedBytes>& wanted, size_t first, int64_t position,
              const char* data, int64_t count) {
@@ -31,20 +73,10 @@ void CopyOut(const std::vector<WantedBytes>& wanted, size_t first, int64_t posit
     const int64_t from = std::max(position, wanted[i].begin);
     const int64_t to = std::min(position + count, wanted[i].begin + wanted[i].byte_count);
     if (from < to) {
-      std::memcpy(wanted[i].out + (from - wanted[i].begin), data + (from - position),
-                  static_cast<size_t>(to - from));
+      Copy(wanted[i].out + (from - wanted[i].begin), data + (from - position),
+           static_cast<size_t>(to - from));
     }
   }
-}
-
-/// Where the next of them begins that is read to its place, else `end`.
-int64_t NextDirect(const std::vector<WantedBytes>& wanted, size_t first, int64_t end) {
-  for (size_t i = first; i < wanted.size() && wanted[i].begin < end; ++i) {
-    if (wanted[i].byte_count >= kDirectBytes) {
-      return wanted[i].begin;
-    }
-  }
-  return end;
 }
 
 }  // namespace
@@ -74,26 +106,14 @@ void BlobSource::read(int64_t offset, void* out, int64_t byte_count) const {
 void BlobSource::ReadThrough(
     int64_t begin, int64_t end, const std::vector<WantedBytes>& wanted, std::string& scratch,
     const std::function<void(const char* data, size_t byte_count)>& see) const {
+  scratch.resize(std::max(scratch.size(), static_cast<size_t>(std::min(end - begin, kPieceBytes))));
   size_t next = 0;
   for (int64_t position = begin; position < end;) {
     next = NextAfter(wanted, next, position);
-    const bool is_direct = next < wanted.size() && wanted[next].begin <= position &&
-                           wanted[next].byte_count >= kDirectBytes;
-    const int64_t stop =
-        is_direct ? wanted[next].begin + wanted[next].byte_count : NextDirect(wanted, next, end);
-    const int64_t count = std::min(stop - position, kPieceBytes);
-    char* piece = nullptr;
-    if (is_direct) {
-      piece = wanted[next].out + (position - wanted[next].begin);
-    } else {
-      scratch.resize(std::max(scratch.size(), static_cast<size_t>(count)));
-      piece = scratch.data();
-    }
-    read(position, piece, count);
-    see(piece, static_cast<size_t>(count));
-    if (!is_direct) {
-      CopyOut(wanted, next, position, piece, count);
-    }
+    const int64_t count = std::min(end - position, kPieceBytes);
+    read(position, scratch.data(), count);
+    see(scratch.data(), static_cast<size_t>(count));
+    CopyOut(wanted, next, position, scratch.data(), count);
     position += count;
   }
 }

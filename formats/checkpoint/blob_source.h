@@ -27,9 +27,9 @@ class BlobSource : public fsdp::archive::ByteSource {
   int64_t size() const override { return length_; }
   void read(int64_t offset, void* out, int64_t byte_count) const override;
 
-  /// Reads [begin, end) once and in order, each piece to where it is wanted, and else to `scratch`.
-  /// `wanted`: in the order of `begin`, disjoint, within the range. `see` gets the pieces while
-  /// they are in the cache. Errors: CheckpointError.
+  /// Reads [begin, end) once and in order, in pieces that go through `scratch` to where they are
+  /// wanted. `wanted`: in the order of `begin`, disjoint, within the range. `see` gets each piece
+  /// while it is in the cache. Errors: CheckpointError.
   void ReadThrough(int64_t begin, int64_t end, const std::vector<WantedBytes>& wanted,
                    std::string& scratch,
                    const std::function<void(const char* data, size_t byte_count)>& see) const;

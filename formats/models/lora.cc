@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <variant>
@@ -48,12 +49,6 @@ void CheckTargets(const std::vector<std::string>& layers, const LoraConfig& lora
                         Excerpt(Json(layers.front())));
     }
   }
-}
-
-const WeightShape& WeightOf(const ModelConfig& model, const std::string& layer) {
-  const std::string name = layer + std::string(kWeight);
-  return *std::find_if(model.weights.begin(), model.weights.end(),
-                       [&name](const WeightShape& weight) { return weight.name == name; });
 }
 
 }  // namespace
@@ -123,10 +118,14 @@ std::vector<std::string> TargetModules(const ModelConfig& model, const LoraConfi
 }
 
 std::vector<WeightShape> AdapterWeights(const ModelConfig& model, const LoraConfig& lora) {
+  std::map<std::string, const std::vector<int64_t>*> shapes;
+  for (const WeightShape& weight : model.weights) {
+    shapes[weight.name] = &weight.shape;
+  }
   std::vector<WeightShape> weights;
   const bool is_transposed = HasTransposedLayers(model);
   for (const std::string& layer : AdaptedLayers(model, lora)) {
-    const std::vector<int64_t>& shape = WeightOf(model, layer).shape;
+    const std::vector<int64_t>& shape = *shapes.at(layer + std::string(kWeight));
     const int64_t in = is_transposed ? shape[0] : shape[1];
     const int64_t out = is_transposed ? shape[1] : shape[0];
     weights.push_back({layer + std::string(kLoraA) + std::string(kWeight), {lora.rank, in}});

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Adapters (LoRA) on models that transformers made, trained by fsdp-train at two ranks and by plain torch in one process.
+"""Adapters (LoRA) on models that transformers made, or part of their weights, trained by fsdp-train at two ranks and by plain
+torch in one process.
 
 The losses of 10 steps follow each other within 1e-5 relative, over a resume in their middle. The adapters, written by
-fsdpctl ckpt export as PEFT writes them, are those of the reference, and the merged model gives transformers the reference's
-logits and fsdp-train's text.
+fsdpctl ckpt export as PEFT writes them, are those of the reference; PEFT loads them onto their base, which then has the
+reference's logits. So has the merged model in transformers, which also gives fsdp-train's text.
 """
 
 import argparse
+import fnmatch
 import json
 import math
 import os
@@ -19,6 +21,7 @@ from pathlib import Path
 import fsdp2_train
 import make_case
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from torch.utils.data.distributed import DistributedSampler
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -73,7 +76,10 @@ class Reference:
     def __init__(self, config: dict):
         self.config = config
         self.model = AutoModelForCausalLM.from_pretrained(config["model"]["weights"], dtype=torch.float32).train()
-        self.adapters = adapt(self.model, config["lora"]["targets"], config["model"]["seed"])
+        self.adapters = adapt(self.model, config["lora"]["targets"], config["model"]["seed"]) if "lora" in config else {}
+        for name, parameter in self.model.named_parameters():
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in config["train"].get("freeze", [])):
+                parameter.requires_grad_(False)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         options = config["optimizer"]
         self.optimizer = torch.optim.AdamW(parameters, lr=options["lr"], betas=tuple(options["betas"]), eps=options["eps"],
@@ -109,7 +115,7 @@ def generate(folder: Path) -> bytes:
     return bytes(ids[0].tolist())
 
 
-class LoraTest(unittest.TestCase):
+class FineTuningCase(unittest.TestCase):
     def setUp(self):
         self.dir = Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
 
@@ -119,11 +125,10 @@ class LoraTest(unittest.TestCase):
         self.assertEqual(done.returncode, code, f"{command}\n{done.stdout}\n{done.stderr}")
         return done
 
-    def make(self, model: torch.nn.Module, targets: list[str] | str) -> None:
-        lora = {"rank": RANK, "alpha": ALPHA, "targets": targets}
+    def write(self, model: torch.nn.Module, changes: dict[str, dict]) -> None:
         self.path = make_case.write_case(self.dir, steps=STEPS, ranks=RANKS, length=LENGTH,
-                                         changes={"parallel": {"backend": "shm"}, "optimizer": {"lr": 1e-2}, "lora": lora,
-                                                  "checkpoint": {"resume": "auto"}})
+                                         changes={"parallel": {"backend": "shm"}, "optimizer": {"lr": 1e-2},
+                                                  "checkpoint": {"resume": "auto"}, **changes})
         (self.dir / "train.txt").write_text(SENTENCE * (STEPS * RANKS * 2 * LENGTH // len(SENTENCE) + 10))
         model.save_pretrained(self.dir)
         self.base = (self.dir / "model.safetensors").read_bytes()
@@ -135,16 +140,28 @@ class LoraTest(unittest.TestCase):
         launcher = [BIN / "fsdprun", "--standalone", f"--nproc-per-node={ranks}", "--no-python"] if ranks > 0 else []
         return self.run_program(*launcher, BIN / "fsdp-train", "--config", self.path, *words, code=code)
 
+    def losses(self, metrics: Path | None = None) -> dict[int, float]:
+        records = [json.loads(line) for line in (metrics or Path(self.config["metrics"]["jsonl"])).read_text().splitlines()]
+        return {record["step"]: record["loss"] for record in records if "loss" in record}
+
+    def keys_of(self, checkpoint: Path) -> list[str]:
+        inspected = self.run_program(BIN / "fsdpctl", "ckpt", "inspect", checkpoint, "--json")
+        return [tensor["key"] for tensor in json.loads(inspected.stdout)["tensors"]]
+
     def compare_losses(self) -> Reference:
         reference = Reference(self.config)
         theirs = {step + 1: reference.step(step) for step in range(STEPS)}
-        records = [json.loads(line) for line in Path(self.config["metrics"]["jsonl"]).read_text().splitlines()]
-        ours = {record["step"]: record["loss"] for record in records if "loss" in record}
+        ours = self.losses()
         self.assertEqual(sorted(ours), sorted(theirs))
         for step, loss in theirs.items():
             self.assertLessEqual(abs(ours[step] - loss) / loss, TOLERANCE, f"step {step}: {ours[step]} and {loss}")
         self.assertLess(ours[STEPS], 0.97 * ours[1])  # else the comparison would say little
         return reference
+
+
+class LoraTest(FineTuningCase):
+    def make(self, model: torch.nn.Module, targets: list[str] | str) -> None:
+        self.write(model, {"lora": {"rank": RANK, "alpha": ALPHA, "targets": targets}})
 
     def compare_adapter(self, reference: Reference, targets: list[str]) -> None:
         folder = self.dir / "adapter"
@@ -162,6 +179,20 @@ class LoraTest(unittest.TestCase):
                               "bias": "none", "target_modules": targets, "fan_in_fan_out": is_gpt2,
                               "base_model_name_or_path": str(self.dir)}.items(), config.items())
 
+    def compare_peft(self, reference: Reference) -> None:
+        """PEFT reads the folder and finds a place for each tensor in it, and one in it for each of its own."""
+        base = AutoModelForCausalLM.from_pretrained(self.dir, dtype=torch.float32)
+        loaded = PeftModel.from_pretrained(base, self.dir / "adapter")
+        theirs = {name.replace(".default.", "."): tensor for name, tensor in loaded.state_dict().items() if ".lora_" in name}
+        written = load_file(self.dir / "adapter/adapter_model.safetensors")
+        self.assertEqual(sorted(theirs), sorted(written))
+        for name, tensor in written.items():
+            self.assertTrue(torch.equal(theirs[name], tensor), name)
+        tokens = torch.tensor([list(SENTENCE.encode())])
+        expected = reference.logits(tokens)
+        torch.testing.assert_close(logits_of(loaded, tokens), expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(logits_of(loaded.merge_and_unload(), tokens), expected, rtol=1e-3, atol=1e-3)
+
     def compare_merged(self, reference: Reference) -> None:
         merged = self.dir / "merged"
         self.run_program(BIN / "fsdpctl", "ckpt", "export", self.checkpoint, merged)
@@ -178,8 +209,7 @@ class LoraTest(unittest.TestCase):
         self.assertNotIn("warning", sampled.stderr)
 
     def has_adapters_alone(self) -> None:
-        keys = [tensor["key"] for tensor in json.loads(
-            self.run_program(BIN / "fsdpctl", "ckpt", "inspect", self.checkpoint, "--json").stdout)["tensors"]]
+        keys = self.keys_of(self.checkpoint)
         self.assertTrue(keys)
         self.assertEqual([key for key in keys if ".lora_" not in key], [])
         self.assertEqual((self.dir / "model.safetensors").read_bytes(), self.base)
@@ -194,6 +224,7 @@ class LoraTest(unittest.TestCase):
         self.has_adapters_alone()
         reference = self.compare_losses()
         self.compare_adapter(reference, ["q_proj", "v_proj"])
+        self.compare_peft(reference)
         self.compare_merged(reference)
 
     def test_tied_qwen_with_all_layers(self):
@@ -202,6 +233,7 @@ class LoraTest(unittest.TestCase):
         self.train()
         reference = self.compare_losses()
         self.compare_adapter(reference, ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"])
+        self.compare_peft(reference)
         self.compare_merged(reference)
 
     def test_gpt2_whose_layers_are_transposed(self):
@@ -210,7 +242,25 @@ class LoraTest(unittest.TestCase):
         self.train()
         reference = self.compare_losses()
         self.compare_adapter(reference, ["c_attn", "c_fc", "c_proj"])
+        self.compare_peft(reference)
         self.compare_merged(reference)
+
+    def test_a_base_in_bfloat16_is_that_of_its_values(self):
+        """Which it keeps where it computes in bfloat16: losses as with files of float32, to the last bit, and the same digest."""
+        torch.manual_seed(9)
+        model = LlamaForCausalLM(LlamaConfig(**DECODER)).to(torch.bfloat16)
+        self.make(model, "all-linear")
+        wide, metrics = self.dir / "wide", self.dir / "wide.jsonl"
+        model.float().save_pretrained(wide)
+        self.train("train.steps=3", "precision.param=bfloat16")
+        self.train("train.steps=3", "precision.param=bfloat16", f"model.weights={wide}", f"metrics.jsonl={metrics}",
+                   f"checkpoint.dir={self.dir}/of_wide")
+        narrow = self.losses()
+        self.assertEqual(sorted(narrow), [1, 2, 3])
+        self.assertEqual(narrow, self.losses(metrics))
+        # In float32 by four ranks, two of which have all of it: weights of copies are counted once.
+        said = self.train("train.steps=4", f"model.weights={wide}", "parallel.dp_replicate=2", ranks=4).stdout
+        self.assertIn("resuming after step 3", said)
 
     def test_what_does_not_belong_to_the_adapters_is_refused(self):
         torch.manual_seed(9)
@@ -236,6 +286,45 @@ class LoraTest(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("adapters were trained on", done.stderr)
         self.assertFalse((self.dir / "merged").exists())
+
+
+class FreezeTest(FineTuningCase):
+    def test_part_of_a_llama_over_resumes_at_other_ranks(self):
+        torch.manual_seed(9)
+        patterns = ["model.embed_tokens.weight", "model.layers.0.*", "*norm*"]
+        self.write(LlamaForCausalLM(LlamaConfig(**DECODER)), {"train": {"freeze": patterns}})
+        said = self.train("train.steps=3").stdout
+        self.assertIn("of which", said)
+        self.train("train.steps=6", "parallel.backend=gloo", "train.activation_checkpointing=true")
+        said = self.train("train.micro_batch_size=4", ranks=0).stdout  # the same batches
+        self.assertIn("resuming after step 6", said)
+        reference = self.compare_losses()
+
+        exported, base = self.dir / "exported", load_file(self.dir / "model.safetensors")
+        self.run_program(BIN / "fsdpctl", "ckpt", "export", self.checkpoint, exported)
+        weights = load_file(exported / "model.safetensors")
+        self.assertEqual(sorted(weights), sorted(base))
+        keys = self.keys_of(self.checkpoint)
+        for name, parameter in reference.model.named_parameters():
+            is_trained = parameter.requires_grad
+            self.assertEqual(torch.equal(weights[name], base[name]), not is_trained, name)
+            torch.testing.assert_close(weights[name], parameter.detach(), rtol=1e-3, atol=5e-4, msg=name)
+            self.assertIn(f"model.{name}", keys)
+            self.assertEqual(f"optim.state.{name}.exp_avg" in keys, is_trained, name)
+        self.goes_on_with_others_trained(patterns)
+
+    def goes_on_with_others_trained(self, patterns: list[str]) -> None:
+        """With more of them frozen as it is, with fewer from the weights alone."""
+        more = json.dumps([*patterns, "lm_head.weight"])
+        self.assertIn(f"resuming after step {STEPS}", self.train(f"train.steps={STEPS + 1}", f"train.freeze={more}", ranks=0).stdout)
+        fewer = (f"train.steps={STEPS + 2}", 'train.freeze=["*norm*"]')
+        refusal = self.train(*fewer, f"checkpoint.resume={self.checkpoint}", f"checkpoint.dir={self.dir}/other", ranks=0,
+                             code=EXIT_CONFIG).stderr
+        self.assertIn(f"train.freeze was {json.dumps(patterns, separators=(',', ':'))} at the checkpoint", refusal)
+        self.assertIn("model.weights", refusal)
+        self.assertNotIn("optimizer.name", refusal)
+        self.train("train.steps=1", fewer[1], f"model.weights={self.checkpoint}", f"checkpoint.dir={self.dir}/other",
+                   f"metrics.jsonl={self.dir}/other.jsonl", ranks=0)
 
 
 if __name__ == "__main__":

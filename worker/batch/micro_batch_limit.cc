@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 #include "formats/checkpoint/error.h"
 #include "worker/batch/step_plan.h"
@@ -10,13 +11,19 @@ namespace fsdprun::worker {
 namespace {
 
 constexpr int kVersion = 1;
+constexpr char kModel[] = "model";
+constexpr char kRanks[] = "ranks";
 
 constexpr const char* kMicroBatchSettings[] = {"train.micro_batch_size",
                                                "train.activation_checkpointing",
                                                "train.sync_each_micro_batch",
+                                               "train.freeze",
+                                               "lora.rank",
+                                               "lora.targets",
                                                "data.seq_len",
                                                "model.kernels",
                                                "optimizer.name",
+                                               "optimizer.momentum",
                                                "precision.param",
                                                "precision.reduce",
                                                "precision.output",
@@ -34,9 +41,25 @@ int64_t CountIn(const Json& document, const char* key) {
   return found != document.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
+/// As lines, by their keys.
+std::vector<std::string> ChangedSettings(const Json& then, const Json& now) {
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : now.items()) {
+    const Json before = then.is_object() ? then.value(key, Json()) : Json();
+    const bool has_more = key == kRanks && before.is_number_integer() && before > value;
+    if (before == value || has_more) {
+      continue;
+    }
+    changes.push_back(key == kModel ? "it was found with another model"
+                                    : key + " was " + Excerpt(before) + " then and is " +
+                                          Excerpt(value) + " now");
+  }
+  return changes;
+}
+
 }  // namespace
 
-Json MicroBatchSettings(const Json& resolved, int64_t ranks) {
+Json MicroBatchSettings(const Json& resolved, const ModelConfig& model, int64_t ranks) {
   Json settings = Json::object();
   for (const char* key : kMicroBatchSettings) {
     const std::string_view path = key;
@@ -44,7 +67,8 @@ Json MicroBatchSettings(const Json& resolved, int64_t ranks) {
     settings[key] =
         resolved.at(std::string(path.substr(0, dot))).at(std::string(path.substr(dot + 1)));
   }
-  settings["ranks"] = ranks;
+  settings[kModel] = model.description;
+  settings[kRanks] = ranks;
   return settings;
 }
 
@@ -70,11 +94,16 @@ std::optional<MicroBatchLimit> DecodeMicroBatchLimit(const std::string& text) {
                          document.at("settings")};
 }
 
-bool IsFor(const MicroBatchLimit& limit, const std::string& run, const std::string& launch,
-           const Json& settings) {
-  const bool is_of_run = !run.empty() && limit.run == run;
-  const bool is_of_launch = !launch.empty() && limit.launch == launch;
-  return (is_of_run || is_of_launch) && limit.settings == settings;
+std::string WhyNotFor(const MicroBatchLimit& limit, const LimitedStart& start) {
+  const std::vector<std::string> changes = ChangedSettings(limit.settings, start.settings);
+  if (!changes.empty()) {
+    return changes.front();
+  }
+  const bool is_of_run = !start.run.empty() && limit.run == start.run;
+  const bool is_of_launch = !start.launch.empty() && limit.launch == start.launch;
+  return is_of_run || is_of_launch || !start.has_saved
+             ? ""
+             : "another run has found it, whose checkpoints are there";
 }
 
 void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir, int64_t rank,
@@ -96,6 +125,7 @@ void LimitMicroBatch(TrainConfig::Train& train, int64_t windows, int64_t ranks) 
     train.global_batch_size = StepSamples(train, ranks);
     train.grad_accumulation = 1;
     train.micro_batch_size = windows;
+    train.sync_each_micro_batch = true;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "formats/checkpoint/file_system.h"
 #include "formats/json/strict_json.h"
+#include "formats/models/model_config.h"
 #include "worker/config/config.h"
 
 namespace fsdprun::worker {
@@ -19,9 +20,10 @@ namespace fsdprun::worker {
 // differ by rounding alone. Ranks that fail together write the same. Whatever ends a rank while it
 // writes, the file is the old one or the new one.
 //
-// The file counts for the run, and for the launch, that found it, so that a launch without a
-// checkpoint yet does not begin with too much again, and only with the settings that it was found
-// with: who changes one of them means to have another try.
+// The file counts for the run, and for the launch, that found it. A start without a checkpoint
+// begins another run, so what was found out by one that has saved nothing counts for all. It counts
+// only with the settings that it was found with, since who changes one of them means to have
+// another try, and with as many ranks or fewer, which have no more memory.
 
 /// How many windows a forward may have, as a run has found out.
 struct MicroBatchLimit {
@@ -35,8 +37,9 @@ struct MicroBatchLimit {
   Json settings = Json::object();
 };
 
-/// Of a configuration and the number of ranks, what decides how much fits into memory.
-Json MicroBatchSettings(const Json& resolved, int64_t ranks);
+/// Of a configuration, the model that it names and the number of ranks, what decides how much fits
+/// into memory.
+Json MicroBatchSettings(const Json& resolved, const ModelConfig& model, int64_t ranks);
 
 /// The file in checkpoint.dir, and far above the size that it has.
 inline constexpr int64_t kMicroBatchLimitBytesMax = int64_t{1} << 20;
@@ -46,9 +49,19 @@ std::string EncodeMicroBatchLimit(const MicroBatchLimit& limit);
 /// nullopt for a text that is none. Pure.
 std::optional<MicroBatchLimit> DecodeMicroBatchLimit(const std::string& text);
 
-/// Whether it is for a run, or for a launch, with these settings. Pure.
-bool IsFor(const MicroBatchLimit& limit, const std::string& run, const std::string& launch,
-           const Json& settings);
+/// A start that may have a limit.
+struct LimitedStart {
+  /// As in MicroBatchLimit.
+  std::string run;
+  std::string launch;
+  Json settings = Json::object();
+  /// The directory has a checkpoint of MicroBatchLimit::run.
+  bool has_saved = false;
+};
+
+/// Why a limit does not count for a start: "train.freeze was [] then and is ["x"] now"; empty: it
+/// counts. Pure.
+std::string WhyNotFor(const MicroBatchLimit& limit, const LimitedStart& start);
 
 /// Puts it in place of the one that is there, durably, or changes nothing. Several ranks may do so
 /// at the same time. Errors: checkpoint::CheckpointError.
@@ -58,7 +71,8 @@ void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string
 /// What is next for forwards of `windows`; nullopt if there is nothing smaller. Pure.
 std::optional<int64_t> SmallerMicroBatch(int64_t windows);
 
-/// Divides the same batches into forwards of at most `windows`. Pure.
+/// Divides the same batches into forwards of at most `windows`, and has each of them reduce its
+/// gradients: whole ones kept from one to the next might take more than it saves. Pure.
 void LimitMicroBatch(TrainConfig::Train& train, int64_t windows, int64_t ranks);
 
 }  // namespace fsdprun::worker

@@ -64,4 +64,8 @@ MicroBatch StepPlan::At(int64_t index) const {
              : MicroBatch{taken, static_cast<double>(samples) / static_cast<double>(taken * ranks)};
 }
 
+int64_t StepPlan::largest_forward() const {
+  return std::min(micro_batch_size, (samples + ranks - 1) / ranks);
+}
+
 }  // namespace fsdprun::worker

@@ -43,6 +43,9 @@ struct StepPlan {
   MicroBatch At(int64_t index) const;
   /// Whether all forwards of all ranks take equally many.
   bool is_uniform() const { return is_even && own_samples == forwards * micro_batch_size; }
+  /// The most that a forward of any rank takes: fewer than micro_batch_size if a step has not as
+  /// many for each.
+  int64_t largest_forward() const;
 };
 
 /// Samples of a step of all ranks.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "formats/models/model_config.h"
-#include "worker/config/config.h"
+#include "worker/estimate/estimated_weights.h"
 
 namespace fsdprun::worker {
 
@@ -14,7 +14,9 @@ namespace fsdprun::worker {
 //
 //   block of a decoder     6 x hidden, and queries, keys, values and the output of attention (keys
 //   (reference)            and values as often as heads of queries share them), 4 x intermediate
-//   the same, fused        4 x hidden, queries, keys, values, output, 3 x intermediate
+//   the same, fused        4 x hidden, queries, keys, values, output, 3 x intermediate in float32
+//   on
+//                          CPUs, else 4 x
 //   block of GPT-2         8 x hidden, 2 x inner
 //   behind the blocks      3 x hidden (reference), 2 x hidden (fused, GPT-2)
 //
@@ -22,11 +24,17 @@ namespace fsdprun::worker {
 // that sees a window only keeps its mask, seq_len x seq_len. With activation checkpointing a block
 // keeps its input, and one block at a time has all of this. An adapter keeps T x its rank.
 //
+// Of what is frozen less is kept: a linear layer keeps its input for the gradient of its weight or
+// of its adapter, and a norm the normalised input for that of its weight. Blocks before the first
+// weight that is trained, embeddings among them, keep nothing, and have no backward.
+//
 // Most is there at one of three moments:
 //
 //   the loss     with the activations of all blocks: the logits' logarithms of probabilities and
 //                two gradients of that size, 12 x T x vocabulary bytes. Fused: the gradients of the
-//                last hidden states and of the head, and logits of 2^23 numbers at a time
+//                last hidden states and of the head, in half precision that in float32 as well if
+//                there are several chunks, and the logits of a chunk (worker/models/fused/
+//                loss_chunks.h)
 //   a block      the first in backward: the activations of all blocks, and gradients of the widest
 //                tensors in it. A GPU has the gradients of a unit's weights beside those that are
 //                reduced
@@ -63,17 +71,13 @@ struct ForwardShape {
   bool is_gpu = true;
   bool has_fused_kernels = false;
   bool checkpoints_blocks = false;
-  /// The loss of a forward is a part of that of its step.
-  bool is_loss_divided = false;
-  /// Adapters are trained, and no weight of the model has a gradient.
-  bool has_frozen_model = false;
-  /// The ranks of all adapters together.
-  int64_t adapter_ranks = 0;
 
   int64_t tokens() const { return windows * seq_len; }
 };
 
-/// Note [What activations take]. Pure.
-Activations ActivationsOf(const ModelConfig& model, const ForwardShape& shape);
+/// Note [What activations take]. `weights`: those of a run of `model`, and of its adapters. Pure.
+/// Precondition: it is less than 2^60 bytes, as EstimateRun() sees to.
+Activations ActivationsOf(const ModelConfig& model, const std::vector<EstimatedWeight>& weights,
+                          const ForwardShape& shape);
 
 }  // namespace fsdprun::worker

@@ -29,8 +29,11 @@ void DivideBatch(TrainConfig& config, int64_t ranks, int64_t windows) {
 }
 
 std::string SettingsOfBatch(const TrainConfig& config, int64_t ranks, int64_t windows) {
+  // With a global batch there is no other count of forwards than the one that follows.
+  const bool is_accumulated = config.train.grad_accumulation > 1;
   return "train.micro_batch_size=" + std::to_string(windows) +
-         " with train.global_batch_size=" + std::to_string(StepSamples(config.train, ranks));
+         " with train.global_batch_size=" + std::to_string(StepSamples(config.train, ranks)) +
+         (is_accumulated ? " and train.grad_accumulation=1" : "");
 }
 
 std::vector<Change> ChangesOf(const TrainConfig& config, int64_t ranks) {

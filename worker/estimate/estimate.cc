@@ -1,8 +1,10 @@
 #include "worker/estimate/estimate.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
 
-#include "formats/models/lora.h"
 #include "formats/models/model_flops.h"
 #include "worker/batch/step_plan.h"
 
@@ -12,8 +14,36 @@ namespace {
 /// Inputs and targets are int64, and three batches are there at a time.
 constexpr int64_t kBytesOfToken = 3 * 2 * 8;
 
-ForwardShape ShapeOf(const TrainConfig& config, const ModelConfig& model,
-                     const Arrangement& arrangement, const StepPlan& plan) {
+/// An estimate adds up parts of less than twice this, and stays inside int64.
+constexpr double kBytesMax = 0x1p60;
+
+/// More than all of Activations, and than what the parameters take with all that is held for them.
+double BytesAtMost(const ModelConfig& model, double tokens_of_forward, double seq_len) {
+  // Of a tensor that goes into a matrix, or comes out of it, and what is made of it by norms.
+  constexpr double kBytesOfWidth = 64;
+  constexpr double kBytesOfParameter = 32;
+  double widths = 0;
+  for (const WeightShape& weight : model.weights) {
+    widths +=
+        static_cast<double>(std::accumulate(weight.shape.begin(), weight.shape.end(), int64_t{0}));
+  }
+  const double masks = 4 * seq_len * seq_len * static_cast<double>(model.weights.size());
+  return std::max(kBytesOfWidth * tokens_of_forward * widths + masks,
+                  kBytesOfParameter * static_cast<double>(ParameterCount(model)));
+}
+
+void CheckCountable(const ModelConfig& model, const ForwardShape& shape) {
+  const double bytes =
+      BytesAtMost(model, static_cast<double>(shape.tokens()), static_cast<double>(shape.seq_len));
+  if (!(bytes <= kBytesMax)) {
+    throw ConfigError(
+        "configuration: model.config, train.micro_batch_size and data.seq_len: expected a model "
+        "and forwards that take less than 2^60 bytes");
+  }
+}
+
+ForwardShape ShapeOf(const TrainConfig& config, const Arrangement& arrangement,
+                     const StepPlan& plan) {
   ForwardShape shape;
   shape.windows = std::min(plan.micro_batch_size, plan.own_samples);
   shape.seq_len = config.data.seq_len;
@@ -21,21 +51,27 @@ ForwardShape ShapeOf(const TrainConfig& config, const ModelConfig& model,
   shape.is_gpu = arrangement.is_gpu;
   shape.has_fused_kernels = config.model.has_fused_kernels;
   shape.checkpoints_blocks = config.train.activation_checkpointing;
-  shape.is_loss_divided = plan.At(0).divisor != 1;
-  shape.has_frozen_model = config.lora.is_on();
-  if (config.lora.is_on()) {
-    shape.adapter_ranks =
-        config.lora.rank * static_cast<int64_t>(AdaptedLayers(model, config.lora).size());
-  }
   return shape;
 }
 
-void EstimateMemory(const TrainConfig& config, const ModelConfig& model, const StepPlan& plan,
-                    Estimate& estimate) {
-  const std::vector<EstimatedWeight> weights = WeightsOf(config, model);
+/// What checkpoint.async keeps from save to save, of what a checkpoint has of a rank.
+int64_t CheckpointCopyOf(const std::vector<WeightGroup>& groups, const TrainConfig& config,
+                         const OptimizerMemory& optimizer) {
+  if (config.checkpoint.dir.empty() || !config.checkpoint.is_async) {
+    return 0;
+  }
+  int64_t saved = 0;
+  for (const WeightGroup& group : groups) {
+    saved += !config.lora.is_on() || group.memory.is_trainable ? group.shard_numel : 0;
+  }
+  return kMasterBytes * saved + optimizer.state;
+}
+
+void EstimateMemory(const TrainConfig& config, const std::vector<EstimatedWeight>& weights,
+                    const StepPlan& plan, Estimate& estimate) {
   const std::vector<WeightGroup> groups =
       GroupsOf(weights, config, estimate.arrangement, plan.forwards);
-  estimate.parameters = estimate.active = TotalOf(weights);
+  estimate.parameters = TotalOf(weights);
   estimate.trainable = TrainableOf(weights);
   for (const WeightGroup& group : groups) {
     estimate.parameters_of_rank += group.shard_numel;
@@ -43,6 +79,7 @@ void EstimateMemory(const TrainConfig& config, const ModelConfig& model, const S
   const bool keeps_whole_gradients = plan.forwards > 1 && !config.train.sync_each_micro_batch;
   estimate.held = HeldMemoryOf(groups, keeps_whole_gradients);
   estimate.optimizer = OptimizerMemoryOf(weights, groups, config.optimizer);
+  estimate.checkpoint_copy = CheckpointCopyOf(groups, config, estimate.optimizer);
   estimate.step = {plan.forwards, config.train.sync_each_micro_batch ? plan.forwards : 1};
   estimate.traffic = TrafficOf(weights, groups, config, estimate.arrangement, estimate.step);
   // With adapters these alone. And a float32 for each parameter, the number of its updates.
@@ -54,7 +91,9 @@ void EstimateMemory(const TrainConfig& config, const ModelConfig& model, const S
 }  // namespace
 
 int64_t Estimate::peak() const {
-  return held.total() + optimizer.state + batches + std::max(activations.peak(), optimizer.working);
+  const int64_t copy = arrangement.is_gpu ? 0 : checkpoint_copy;
+  return held.total() + optimizer.state + batches + copy +
+         std::max(activations.peak(), optimizer.working);
 }
 
 double Estimate::tokens_per_second() const {
@@ -64,15 +103,19 @@ double Estimate::tokens_per_second() const {
 Estimate EstimateRun(const TrainConfig& config, const ModelConfig& model,
                      const EstimateOptions& options) {
   Estimate estimate;
-  estimate.arrangement = ArrangementOf(config.parallel, options.ranks);
+  TrainConfig::Parallel parallel = config.parallel;
+  parallel.backend = parallel.backend == "auto" ? options.auto_backend : parallel.backend;
+  estimate.arrangement = ArrangementOf(parallel, options.ranks);
   const StepPlan plan = PlanStep(config, /*rank=*/0, options.ranks);
   estimate.micro_batch_size = plan.micro_batch_size;
   estimate.windows_per_step = plan.samples;
   estimate.tokens_per_step = plan.samples * config.data.seq_len;
   estimate.total_steps = config.train.steps;
-  EstimateMemory(config, model, plan, estimate);
-  const ForwardShape shape = ShapeOf(config, model, estimate.arrangement, plan);
-  estimate.activations = ActivationsOf(model, shape);
+  const ForwardShape shape = ShapeOf(config, estimate.arrangement, plan);
+  CheckCountable(model, shape);
+  const std::vector<EstimatedWeight> weights = WeightsOf(config, model, options.weights_dtype);
+  EstimateMemory(config, weights, plan, estimate);
+  estimate.activations = ActivationsOf(model, weights, shape);
   estimate.batches = kBytesOfToken * shape.tokens();
   estimate.model_flops = ModelFlopsPerToken(model, config.data.seq_len, config.lora.is_on()) *
                          static_cast<double>(estimate.tokens_per_step);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "formats/models/model_config.h"
 #include "worker/config/config.h"
@@ -16,15 +17,18 @@ struct EstimateOptions {
   /// The ranks that the run is to have.
   int64_t ranks = 1;
   SpeedAssumptions speed;
+  /// That the files of model.weights have: DtypeOfStoredBase.
+  std::string weights_dtype = "float32";
+  /// What parallel.backend = "auto" stands for: "nccl" with GPUs, without them "shm" for the ranks
+  /// of one host and "gloo" for those of several.
+  std::string auto_backend = "nccl";
 };
 
 /// What a run takes, before there is one, in bytes on the rank that takes most.
 struct Estimate {
-  // Parameters: all, those that are trained, and those that a token is computed with, which are all
-  // of a model without experts.
+  // Parameters: all, and those that are trained.
   int64_t parameters = 0;
   int64_t trainable = 0;
-  int64_t active = 0;
   /// Of a rank, with padding.
   int64_t parameters_of_rank = 0;
 
@@ -42,8 +46,11 @@ struct Estimate {
   Activations activations;
   /// Inputs and targets, of this step and of those that are read ahead.
   int64_t batches = 0;
+  /// Of weights and states, from save to save, for checkpoint.async: on the host, where GPUs do not
+  /// see it.
+  int64_t checkpoint_copy = 0;
 
-  /// The optimizer works when no activations are left.
+  /// Of a GPU, or of the host without them. The optimizer works when no activations are left.
   int64_t peak() const;
 
   // Work.
@@ -63,7 +70,7 @@ struct Estimate {
 };
 
 /// Precondition: `config` is valid. Pure: says nothing of this machine. Errors: ConfigError if the
-/// ranks cannot share the model or the batch, as the run's.
+/// ranks cannot share the model or the batch, as the run's; and for what takes 2^60 bytes or more.
 Estimate EstimateRun(const TrainConfig& config, const ModelConfig& model,
                      const EstimateOptions& options);
 

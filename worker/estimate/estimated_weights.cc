@@ -4,6 +4,7 @@
 
 #include "formats/models/lora.h"
 #include "fsdp_runtime/plan/box.h"
+#include "worker/estimate/base_dtype.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -19,10 +20,12 @@ bool IsFrozen(const std::string& name, const TrainConfig& config) {
 
 int64_t EstimatedWeight::numel() const { return fsdp::plan::numel_of(shape); }
 
-std::vector<EstimatedWeight> WeightsOf(const TrainConfig& config, const ModelConfig& model) {
+std::vector<EstimatedWeight> WeightsOf(const TrainConfig& config, const ModelConfig& model,
+                                       const std::string& stored) {
+  const int64_t kept_bytes = BytesOfDtype(DtypeOfBase(config, stored));
   std::vector<EstimatedWeight> weights;
   for (const WeightShape& weight : model.weights) {
-    weights.push_back({weight.name, weight.shape, !IsFrozen(weight.name, config)});
+    weights.push_back({weight.name, weight.shape, !IsFrozen(weight.name, config), kept_bytes});
   }
   if (config.lora.is_on()) {
     for (const WeightShape& weight : AdapterWeights(model, config.lora)) {

@@ -24,16 +24,18 @@ std::string Number(double value, const char* format = "%.3g") {
 }
 
 /// "8.03e+09" is hard to read.
-std::string CountText(int64_t count) {
+std::string CountText(double count) {
   constexpr std::array<std::pair<double, const char*>, 3> kUnits = {
       {{1e9, " billion"}, {1e6, " million"}, {1e3, " thousand"}}};
   for (const auto& [unit, name] : kUnits) {
-    if (static_cast<double>(count) >= unit) {
-      return Number(static_cast<double>(count) / unit) + name;
+    if (count >= unit) {
+      return Number(count / unit) + name;
     }
   }
-  return std::to_string(count);
+  return Number(count, "%.0f");
 }
+
+std::string CountText(int64_t count) { return CountText(static_cast<double>(count)); }
 
 std::string PercentText(double part) { return Number(100 * part, "%.0f") + " %"; }
 
@@ -70,9 +72,6 @@ std::string ModelText(const ModelConfig& model, const Estimate& estimate) {
   const bool is_all = estimate.trainable == estimate.parameters;
   return model.model_type + ", " + CountText(estimate.parameters) + " parameters" +
          (is_all ? ", all trained" : ", " + CountText(estimate.trainable) + " of them trained") +
-         (estimate.active == estimate.parameters
-              ? ""
-              : ", " + CountText(estimate.active) + " for each token") +
          "; " + CountText(estimate.parameters_of_rank) + " on a rank";
 }
 
@@ -101,12 +100,18 @@ std::string MemoryText(const TrainConfig& config, const Estimate& estimate) {
     text += line("work of the optimizer", estimate.optimizer.working);
   }
   text += line("batches", estimate.batches);
-  return text + line("peak", estimate.peak());
+  const bool is_gpu = estimate.arrangement.is_gpu;
+  const std::string copy = estimate.checkpoint_copy > 0
+                               ? line(is_gpu ? "on the host, for saves" : "copy for checkpoints",
+                                      estimate.checkpoint_copy)
+                               : std::string();
+  return text + (is_gpu ? "" : copy) + line("peak", estimate.peak()) + (is_gpu ? copy : "");
 }
 
 std::string TrafficText(const Estimate& estimate) {
   const Traffic& traffic = estimate.traffic;
-  const auto bytes = [](double value) { return BytesText(std::llround(value)); };
+  // A step of 2^40 forwards may send more than int64 can count.
+  const auto bytes = [](double value) { return BytesText(std::llround(std::min(value, 0x1p62))); };
   std::string text = bytes(traffic.total()) + ": " + bytes(traffic.gathered) + " of weights, " +
                      bytes(traffic.reduced) + " of gradients";
   text += traffic.copied > 0 ? ", " + bytes(traffic.copied) + " between copies" : "";
@@ -123,7 +128,7 @@ std::string TimeText(const Estimate& estimate) {
          DurationText(estimate.time->seconds_without_overlap()) + " if nothing overlaps (compute " +
          DurationText(estimate.time->compute_seconds) + ", communication " +
          DurationText(estimate.time->communication_seconds) + "); " +
-         CountText(std::llround(estimate.tokens_per_second())) + " tokens/s, " +
+         CountText(estimate.tokens_per_second()) + " tokens/s, " +
          DurationText(seconds * static_cast<double>(estimate.total_steps)) + " for " +
          Plural(estimate.total_steps, "step");
 }
@@ -175,6 +180,7 @@ Json MemoryJson(const Estimate& estimate) {
             {"peak", activations.peak()}}},
           {"optimizer_work", estimate.optimizer.working},
           {"batches", estimate.batches},
+          {"checkpoint_copy", estimate.checkpoint_copy},
           {"peak", estimate.peak()}};
 }
 
@@ -227,6 +233,11 @@ std::string BytesText(int64_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
+std::string PeakText(const Estimate& estimate) {
+  return BytesText(estimate.peak()) + " of a rank " +
+         (estimate.arrangement.is_gpu ? "with a GPU" : "on a CPU");
+}
+
 MemoryVerdict JudgeMemory(const TrainConfig& config, const ModelConfig& model,
                           const EstimateOptions& options, const Estimate& estimate,
                           int64_t device_memory) {
@@ -272,7 +283,6 @@ Json EstimateJson(const TrainConfig& config, const ModelConfig& model, const Est
           {"parameters",
            {{"total", estimate.parameters},
             {"trainable", estimate.trainable},
-            {"active", estimate.active},
             {"of_rank", estimate.parameters_of_rank}}},
           {"step",
            {{"windows", estimate.windows_per_step},

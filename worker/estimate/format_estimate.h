@@ -16,6 +16,9 @@ namespace fsdprun::worker {
 /// "12.3 GiB", "4.0 KiB", "17 B": 1024 bytes are a KiB.
 std::string BytesText(int64_t bytes);
 
+/// The peak in a few words, "1.2 GiB of a rank with a GPU".
+std::string PeakText(const Estimate& estimate);
+
 /// Of an estimate, whether it fits; told if the memory of a device is given.
 struct MemoryVerdict {
   int64_t device_memory = 0;

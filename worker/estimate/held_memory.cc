@@ -21,10 +21,11 @@ constexpr int64_t kPageBytes = 4096;
 struct ElementBytes {
   int64_t compute = 4;
   int64_t reduce = 4;
+  int64_t kept = kMasterBytes;
 };
 
 ElementBytes ElementBytesOf(const TrainConfig::Precision& precision) {
-  return {BytesOfDtype(precision.param), BytesOfDtype(precision.reduce)};
+  return {BytesOfDtype(precision.param), BytesOfDtype(precision.reduce), kMasterBytes};
 }
 
 int64_t PageBytes(const Arrangement& arrangement) {
@@ -61,11 +62,11 @@ plan::GroupMemory MemoryOf(const plan::GroupLayout& layout, const Arrangement& a
                              is_reduced_in_float32 && !arrangement.is_gpu;
   return {.numel = layout.numel(),
           .ranks = arrangement.shard_ranks,
-          .master_bytes = kMasterBytes,
+          .master_bytes = bytes.kept,
           .compute_bytes = bytes.compute,
           .reduce_bytes = bytes.reduce,
           .is_windowed = ReadsInPlace(layout, arrangement, bytes),
-          .has_parameters_in_place = arrangement.shard_ranks == 1 && bytes.compute == kMasterBytes,
+          .has_parameters_in_place = arrangement.shard_ranks == 1 && bytes.compute == bytes.kept,
           .has_gradients_in_place = arrangement.ranks == 1 && is_reduced_in_float32,
           .reduces_to_slot = !is_reduced_in_float32 || (adds_gradients && !adds_in_place)};
 }
@@ -106,11 +107,13 @@ std::vector<WeightGroup> GroupsOf(const std::vector<EstimatedWeight>& weights,
   }
   std::stable_sort(groups.begin(), groups.end(),
                    [](const WeightGroup& a, const WeightGroup& b) { return a.unit < b.unit; });
-  const ElementBytes bytes = ElementBytesOf(config.precision);
+  ElementBytes bytes = ElementBytesOf(config.precision);
   for (WeightGroup& group : groups) {
+    bytes.kept = weights[group.weights.front()].kept_bytes;
     const plan::GroupLayout layout = LayoutOf(weights, group.weights, arrangement, bytes);
     group.shard_numel = layout.shard_numel;
-    group.memory = MemoryOf(layout, arrangement, bytes, forwards > 1);
+    group.memory =
+        MemoryOf(layout, arrangement, bytes, forwards > 1 && config.train.sync_each_micro_batch);
     group.memory.unit = group.unit;
     group.memory.stays_gathered = group.unit == 0 || config.parallel.strategy != "full_shard";
     group.memory.is_trainable = weights[group.weights.front()].is_trainable;

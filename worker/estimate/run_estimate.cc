@@ -5,8 +5,10 @@
 #include "worker/config/command_line.h"
 #include "worker/config/config.h"
 #include "worker/config/config_schema.h"
+#include "worker/estimate/base_dtype.h"
 #include "worker/estimate/estimate.h"
 #include "worker/estimate/format_estimate.h"
+#include "worker/estimate/run_rules.h"
 #include "worker/metrics/peak_flops.h"
 
 namespace fsdprun::worker {
@@ -32,6 +34,13 @@ double PeakFlopsFor(const TrainConfig& config, const EstimateRequest& request) {
 
 }  // namespace
 
+std::string AutoBackendHere(bool is_one_host) {
+  if (!GpuNames().empty()) {
+    return "nccl";
+  }
+  return is_one_host ? "shm" : "gloo";
+}
+
 std::string RunEstimate(Json merged, const EstimateRequest& request, int64_t present_ranks) {
   Json& data = merged.at("data");
   if (data.at("train").is_null() && data.at("mixture").empty()) {
@@ -42,6 +51,8 @@ std::string RunEstimate(Json merged, const EstimateRequest& request, int64_t pre
   const ModelConfig model = ReadModelConfig(config.model.config);
   EstimateOptions options;
   options.ranks = request.ranks > 0 ? request.ranks : present_ranks;
+  CheckFitsModel(config, model, options.ranks);
+  options.weights_dtype = DtypeOfStoredBase(config, model);
   options.speed = {PeakFlopsFor(config, request), request.mfu, request.bandwidth};
   const Estimate estimate = EstimateRun(config, model, options);
   std::optional<MemoryVerdict> verdict;

@@ -7,6 +7,10 @@
 
 namespace fsdprun::worker {
 
+/// What parallel.backend = "auto" is for ranks on machines like this one (EstimateOptions): whether
+/// the NVIDIA driver tells of GPUs decides.
+std::string AutoBackendHere(bool is_one_host);
+
 /// `fsdp-train estimate`: the text to print. `merged`: the configuration, in which the data need
 /// not be named. `present_ranks`: those that there are. Reads the model's config.json and, if
 /// nothing else says what a device can do, which GPUs this machine has. Errors: ConfigError;

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <variant>
+#include <vector>
 
 #include "worker/models/decoder/decoder.h"
 #include "worker/models/fused/ops.h"
@@ -46,6 +48,17 @@ at::Tensor CausalLm::Loss(const at::Tensor& tokens, const at::Tensor& targets) {
     return fused::LinearCrossEntropy(Hidden(tokens, nullptr), HeadWeight(), targets);
   }
   return CausalLoss(forward(tokens), targets);
+}
+
+at::Tensor CausalLm::CheckpointedInput(const at::Tensor& x, const torch::nn::Module& block) {
+  if (!at::GradMode::is_enabled() || x.requires_grad()) {
+    return x;
+  }
+  const std::vector<at::Tensor> parameters = block.parameters();
+  const bool is_trained =
+      std::any_of(parameters.begin(), parameters.end(),
+                  [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+  return is_trained ? x.detach().requires_grad_() : x;
 }
 
 std::shared_ptr<CausalLm> MakeCausalLm(const ModelConfig& config, const LayerFactory& factory) {

@@ -51,7 +51,8 @@ class CausalLm : public torch::nn::Module {
   fsdp::FSDPModule Shard(const fsdp::FullyShardOptions& blocks,
                          const fsdp::FullyShardOptions& root);
 
-  /// From now on each block is computed again in backward instead of keeping its activations.
+  /// From now on each block is computed again in backward instead of keeping its activations; also
+  /// the first one whose weights, or adapters, are trained, behind others that are frozen.
   void CheckpointActivations() { recomputes_blocks_ = true; }
 
   const ModelConfig& config() const { return config_; }
@@ -71,17 +72,27 @@ class CausalLm : public torch::nn::Module {
   /// The blocks, each of which becomes a unit, in the order of forward.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> Blocks() const = 0;
 
-  /// The forward of a block.
+  /// The forward of a block. x: what the block before it has made, or the embedding.
   template <class Block, class... Tensors>
-  at::Tensor Call(const fsdp::Unit<Block>& block, const Tensors&... inputs) const {
+  at::Tensor Call(const fsdp::Unit<Block>& block, const at::Tensor& x,
+                  const Tensors&... others) const {
     if (!recomputes_blocks_) {
-      return block(inputs...);
+      return block(x, others...);
     }
     return fsdp::activation_checkpoint(
-        [block](const Tensors&... inputs_again) { return block(inputs_again...); }, inputs...);
+        [block](const at::Tensor& x_again, const Tensors&... others_again) {
+          return block(x_again, others_again...);
+        },
+        CheckpointedInput(x, *block.ptr()), others...);
   }
 
  private:
+  /// x, such that activation_checkpoint() forgets what `block` computes of it: behind frozen
+  /// weights alone nothing asks for x's gradient, and the call would be a plain one, though weights
+  /// of the block are trained. A block that is frozen itself keeps nothing then, and x stays as it
+  /// is.
+  static at::Tensor CheckpointedInput(const at::Tensor& x, const torch::nn::Module& block);
+
   ModelConfig config_;
   Kernels kernels_;
   bool recomputes_blocks_ = false;

@@ -13,9 +13,9 @@ namespace fsdprun::worker {
 
 at::Tensor LayerFactory::Make(at::IntArrayRef sizes) const {
   if (is_unmaterialized) {
-    return fsdp::unmaterialized_parameter(sizes, at::kFloat, device);
+    return fsdp::unmaterialized_parameter(sizes, dtype, device);
   }
-  return at::empty(sizes, at::TensorOptions(at::kFloat).device(device));
+  return at::empty(sizes, at::TensorOptions(dtype).device(device));
 }
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,

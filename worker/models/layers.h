@@ -22,8 +22,10 @@ struct LayerFactory {
   at::Device device = at::kCPU;
   bool is_unmaterialized = false;
   Kernels kernels = Kernels::kReference;
+  /// Of parameters.
+  at::ScalarType dtype = at::kFloat;
 
-  /// A float32 parameter of `sizes`.
+  /// A parameter of `sizes`.
   at::Tensor Make(at::IntArrayRef sizes) const;
 };
 

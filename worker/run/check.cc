@@ -15,16 +15,17 @@
 #include "formats/checkpoint/commit.h"
 #include "formats/checkpoint/file_system.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/estimate/base_dtype.h"
 #include "worker/estimate/estimate.h"
 #include "worker/estimate/format_estimate.h"
+#include "worker/estimate/run_estimate.h"
 #include "worker/models/causal_lm.h"
 #include "worker/run/data_record.h"
-#include "worker/run/frozen_base.h"
 #include "worker/run/inputs.h"
-#include "worker/run/optimizer_groups.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/resume.h"
 #include "worker/run/run_record.h"
+#include "worker/run/run_state.h"
 #include "worker/run/training_state.h"
 #include "worker/weights/load_weights.h"
 
@@ -47,25 +48,16 @@ std::string Decimal(double value) {
   return text;
 }
 
-/// Of weights that nobody has: names and shapes alone.
-std::vector<fsdp::LocalShard> ShardsOf(const std::vector<EstimatedWeight>& weights) {
+/// Names and shapes of the model's own weights, without adapters.
+std::vector<fsdp::LocalShard> ShardsOfModel(const ModelConfig& model) {
   std::vector<fsdp::LocalShard> shards;
-  for (const EstimatedWeight& weight : weights) {
+  for (const WeightShape& weight : model.weights) {
     fsdp::LocalShard shard;
     shard.fqn = weight.name;
     shard.global_shape = weight.shape;
     shards.push_back(std::move(shard));
   }
   return shards;
-}
-
-/// Those of the model itself, without adapters.
-std::vector<fsdp::LocalShard> ShardsOfModel(const ModelConfig& model) {
-  std::vector<EstimatedWeight> weights;
-  for (const WeightShape& weight : model.weights) {
-    weights.push_back({weight.name, weight.shape});
-  }
-  return ShardsOf(weights);
 }
 
 /// The module, whose parameters have no memory, has the weights that its description says.
@@ -84,12 +76,11 @@ void CheckModule(const RunInputs& inputs) {
                         " parameters, and its description ", ParameterCount(inputs.model));
 }
 
-void CheckParameters(const RunInputs& inputs) {
+/// `is_resumed`: from a checkpoint, which has all weights but the base of adapters.
+void CheckNamedWeights(const RunInputs& inputs, bool is_resumed) {
   const TrainConfig& config = inputs.config;
-  CheckModule(inputs);
-  GroupParameters(ShardsOf(WeightsOf(config, inputs.model)), config.optimizer,
-                  FrozenWeights(config, inputs.model));
-  if (config.model.weights != "none") {
+  const bool is_read = !is_resumed || config.lora.is_on();
+  if (is_read && config.model.weights != "none") {
     CheckWeights(config.model.weights, ShardsOfModel(inputs.model), inputs.model.names);
   }
 }
@@ -102,22 +93,39 @@ struct Start {
   std::vector<std::string> changes;
 };
 
-[[noreturn]] void RefuseStart(const checkpoint::Candidate& candidate, const std::string& why) {
-  throw ConfigError("cannot resume from " + candidate.path + ": " + why +
-                    "; choose another checkpoint.dir or set checkpoint.resume");
+/// Whether the checkpoint has adapters that the run goes on with, and all that it needs.
+void CheckKeysOfStart(const RunInputs& inputs, const checkpoint::Group& group, const RunRecord& now,
+                      Start& start) {
+  const std::optional<RunRecord>& before = start.training.run;
+  if (before && inputs.config.lora.is_on()) {
+    for (std::string& change : CompareAdapters(*before, now)) {
+      if (inputs.config.model.on_change == "refuse") {
+        RefuseCheckpoint(*start.candidate, change + kOtherAdapters);
+      }
+      start.changes.push_back(std::move(change));
+    }
+  }
+  checkpoint::State keys = CheckpointKeys(inputs.config, inputs.model);
+  checkpoint::LoadOptions options;
+  options.may_lack_objects = true;
+  try {
+    checkpoint::Load(*start.candidate, keys, group, options);
+  } catch (const checkpoint::MismatchError& error) {
+    RefuseCheckpoint(*start.candidate,
+                     before ? DescribeMismatch(*before, now, error.what()) : error.what());
+  }
 }
 
 /// What has changed since the checkpoint; those changes that the run would refuse are errors.
-void CompareStart(const RunInputs& inputs, int64_t ranks, Start& start) {
+void CompareStart(const RunInputs& inputs, const RunRecord& now, Start& start) {
   const TrainConfig& config = inputs.config;
   if (start.training.run) {
-    const RunRecord now = RecordRun(inputs.model, inputs.resolved, ranks);
     for (const RunChange& change : CompareRuns(*start.training.run, now)) {
       if (change.is_other_model && config.model.on_change == "refuse") {
-        RefuseStart(*start.candidate,
-                    change.text +
-                        ", so its weights would compute something else; set it back, or "
-                        "set model.on_change to warn to continue with it");
+        RefuseCheckpoint(*start.candidate,
+                         change.text +
+                             ", so its weights would compute something else; set it back, or "
+                             "set model.on_change to warn to continue with it");
       }
       start.changes.push_back(change.text);
     }
@@ -131,10 +139,10 @@ void CompareStart(const RunInputs& inputs, int64_t ranks, Start& start) {
   for (const DataChange& change : CompareData(before, RecordData(*inputs.train, config.data),
                                               same_part, start.training.cursor)) {
     if (change.loses_position && config.data.on_change == "refuse") {
-      RefuseStart(*start.candidate,
-                  change.text +
-                      "; set it back, or set data.on_change to warn to continue after as "
-                      "many tokens of the epoch");
+      RefuseCheckpoint(*start.candidate,
+                       change.text +
+                           "; set it back, or set data.on_change to warn to continue after as "
+                           "many tokens of the epoch");
     }
     start.changes.push_back(change.text);
   }
@@ -151,12 +159,14 @@ Start FindStart(const RunInputs& inputs, int64_t ranks) {
     checkpoint::LoadOptions options;
     options.may_lack_objects = true;
     checkpoint::Load(*start.candidate, stored, group, options);
+    const RunRecord now = RecordRun(inputs.model, inputs.resolved, ranks);
     if (stored.training_state_json.empty()) {
       start.training.step = start.candidate->step;
     } else {
       start.training = ParseTrainingState(stored.training_state_json);
-      CompareStart(inputs, ranks, start);
     }
+    CheckKeysOfStart(inputs, group, now, start);
+    CompareStart(inputs, now, start);
   }
   return start;
 }
@@ -295,17 +305,23 @@ void CheckRun(const Json& resolved, int64_t ranks, const WorkerEnvironment& envi
   WorkerEnvironment planned = environment;
   planned.world_size = static_cast<int>(ranks);
   const RunInputs inputs = ReadInputs(resolved, planned, Outputs::kLookedAt);
-  const Estimate estimate = EstimateRun(inputs.config, inputs.model, {.ranks = ranks, .speed = {}});
-  CheckParameters(inputs);
+  const Estimate estimate =
+      EstimateRun(inputs.config, inputs.model,
+                  {.ranks = ranks,
+                   .speed = {},
+                   .weights_dtype = DtypeOfStoredBase(inputs.config, inputs.model),
+                   .auto_backend = AutoBackendHere(environment.group_world_size == 1)});
+  CheckModule(inputs);
+  CheckpointKeys(inputs.config, inputs.model);  // refuses patterns that match nothing
   const Start start = FindStart(inputs, ranks);
+  CheckNamedWeights(inputs, start.candidate.has_value());
   CheckDirectory(inputs, environment, start);
   write(Labelled("check", "this is what would happen; nothing was started or written"));
   TellModelAndData(inputs, estimate, write);
   TellSteps(inputs, estimate, write);
   TellStart(start, inputs.config.train.steps, write);
   TellPlaces(inputs.config, estimate, write);
-  write(Labelled("memory",
-                 BytesText(estimate.peak()) + " of a rank, by the estimate (fsdp-train estimate)"));
+  write(Labelled("memory", PeakText(estimate) + ", by the estimate (fsdp-train estimate)"));
 }
 
 }  // namespace fsdprun::worker

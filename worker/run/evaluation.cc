@@ -18,30 +18,43 @@ at::Tensor LossPerToken(const at::Tensor& logits, const at::Tensor& targets) {
       .view(targets.sizes());
 }
 
-/// The sum of losses and of the weights that they have; float64 [2].
-at::Tensor WeightedSum(const at::Tensor& losses, const at::Tensor& targets,
-                       const at::Tensor& weights, bool may_ignore_targets) {
-  if (!may_ignore_targets) {
-    return at::stack({(losses.mean(1).to(at::kDouble) * weights).sum(), weights.sum()});
-  }
-  const at::Tensor counted = targets.ne(kIgnoredTarget).sum(1).to(at::kDouble);
-  return at::stack({(losses.sum(1).to(at::kDouble) * weights).sum(), (counted * weights).sum()});
-}
-
-/// The windows of one forward of this rank, and their weights; float64 [batch].
+/// The windows of one forward of this rank.
 struct Round {
   std::vector<int64_t> windows;
-  at::Tensor weights;
+  /// None is left for this rank, which takes part with one all the same.
+  bool is_padding = false;
 };
 
-Round TakeRound(int64_t round, int64_t batch_size, const World& world, int64_t window_count) {
-  Round taken{{}, at::zeros({batch_size}, at::kDouble)};
-  for (int64_t j = 0; j < batch_size; ++j) {
-    const int64_t window = (round * batch_size + j) * world.size() + world.rank();
-    taken.windows.push_back(window % window_count);
-    taken.weights[j] = window < window_count ? 1.0 : 0.0;
+/// The next of this rank's `count` windows, from number `first` on.
+Round TakeRound(int64_t first, int64_t count, const World& world, int64_t window_count) {
+  Round round;
+  for (int64_t i = first; i < first + count; ++i) {
+    const int64_t window = i * world.size() + world.rank();
+    if (window < window_count) {
+      round.windows.push_back(window);
+    }
   }
-  return taken;
+  round.is_padding = round.windows.empty();
+  if (round.is_padding) {
+    round.windows.push_back(0);
+  }
+  return round;
+}
+
+/// The sum of the losses of what counts, and how much that is: windows, or targets if some of them
+/// do not count; float64 [2].
+at::Tensor SumOfLosses(ShardedModel& model, const Batch& batch, bool may_ignore_targets) {
+  const double count =
+      static_cast<double>(may_ignore_targets ? batch.counted : batch.targets.size(0));
+  at::Tensor sum;
+  if (model.module->kernels() == Kernels::kFused) {  // as in training, never all logits together
+    const at::Tensor mean = LossOf(model.module, batch.inputs, batch.targets).to(at::kDouble);
+    sum = count > 0 ? mean * count : at::zeros_like(mean);
+  } else {
+    const at::Tensor losses = LossPerToken(model.module(batch.inputs), batch.targets);
+    sum = (may_ignore_targets ? losses.sum(1) : losses.mean(1)).to(at::kDouble).sum();
+  }
+  return at::stack({sum, at::full_like(sum, count)});
 }
 
 }  // namespace
@@ -49,9 +62,9 @@ Round TakeRound(int64_t round, int64_t batch_size, const World& world, int64_t w
 std::optional<double> Evaluate(const World& world, ShardedModel& model, const Windows& windows,
                                const EvaluationOptions& options) {
   const at::NoGradGuard no_grad;
-  const int64_t per_batch = options.batch_size * world.size();
-  const int64_t needed = (windows.count() + per_batch - 1) / per_batch;
-  const int64_t rounds = options.batches == 0 ? needed : std::min(options.batches, needed);
+  const int64_t needed = (windows.count() + world.size() - 1) / world.size();
+  const int64_t own = options.windows == 0 ? needed : std::min(options.windows, needed);
+  const int64_t rounds = (own + options.batch_size - 1) / options.batch_size;
 
   const auto on_device = at::TensorOptions(at::kDouble).device(world.device);
   at::Tensor sums = at::zeros({2}, on_device);
@@ -63,11 +76,14 @@ std::optional<double> Evaluate(const World& world, ShardedModel& model, const Wi
     if (round % options.forwards_per_poll == 0) {
       vote.emplace(world, options.is_stop_requested() ? 1 : 0);
     }
-    const Round taken = TakeRound(round, options.batch_size, world, windows.count());
+    const int64_t first = round * options.batch_size;
+    const Round taken =
+        TakeRound(first, std::min(options.batch_size, own - first), world, windows.count());
     const Batch batch = MoveTo(world.device, ReadWindows(windows, taken.windows, world.device));
-    const at::Tensor losses = LossPerToken(model.module(batch.inputs), batch.targets);
-    sums += WeightedSum(losses, batch.targets, taken.weights.to(world.device),
-                        windows.may_ignore_targets());
+    const at::Tensor sum = SumOfLosses(model, batch, windows.may_ignore_targets());
+    if (!taken.is_padding) {
+      sums += sum;
+    }
     is_stopped = vote && vote->Highest() > 0;
   }
   for (fsdp::FSDPModule unit : model.root.units()) {

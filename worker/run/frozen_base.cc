@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "formats/models/lora.h"
 #include "formats/tensors/weights_digest.h"
+#include "worker/estimate/estimated_weights.h"
 #include "worker/weights/slice_chunks.h"
 
 namespace fsdprun::worker {
@@ -53,30 +53,9 @@ WeightSums FromHalves(const at::Tensor& halves) {
 
 std::set<std::string> FrozenWeights(const TrainConfig& config, const ModelConfig& model) {
   std::set<std::string> frozen;
-  if (config.lora.is_on()) {
-    AdaptedLayers(model, config.lora);  // refuses other targets
-    for (const WeightShape& weight : model.weights) {
+  for (const EstimatedWeight& weight : WeightsOf(config, model)) {
+    if (!weight.is_trainable) {
       frozen.insert(weight.name);
-    }
-    return frozen;
-  }
-  for (const std::string& pattern : config.train.freeze) {
-    const size_t before = frozen.size();
-    bool is_used = false;
-    for (const WeightShape& weight : model.weights) {
-      if (MatchesPattern(weight.name, pattern)) {
-        is_used = true;
-        frozen.insert(weight.name);
-      }
-    }
-    if (!is_used) {
-      throw ConfigError("configuration: train.freeze has " + Excerpt(Json(pattern)) +
-                        ": expected a pattern that matches a parameter, e.g. \"" +
-                        model.weights.front().name + "\"");
-    }
-    if (frozen.size() > before && frozen.size() == model.weights.size()) {
-      throw ConfigError("configuration: train.freeze has " + Excerpt(Json(pattern)) +
-                        ": expected patterns that leave a parameter to be trained");
     }
   }
   return frozen;

@@ -14,8 +14,7 @@
 namespace fsdprun::worker {
 
 /// The weights of the model that keep their values: with lora all of them, else those that
-/// train.freeze matches. Pure. Errors: ConfigError for a pattern that matches none, if they match
-/// all, and for lora.targets that are no layers.
+/// train.freeze matches. Pure. Errors: ConfigError for lora.targets that are no layers.
 std::set<std::string> FrozenWeights(const TrainConfig& config, const ModelConfig& model);
 
 /// The parameters that are trained, in the order of FSDPModule::sharded_parameters().

@@ -14,18 +14,16 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/data_file.h"
 #include "worker/data/open_tokens.h"
+#include "worker/estimate/run_rules.h"
 #include "worker/metrics/metrics.h"
 #include "worker/metrics/writable_folder.h"
 #include "worker/run/folder_tokenizers.h"
-#include "worker/run/frozen_base.h"
 #include "worker/run/refuse_for_good.h"
 #include "worker/run/run_description.h"
 #include "worker/tokenizers/tokenizer.h"
 
 namespace fsdprun::worker {
 namespace {
-
-constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
 
 /// The same id has to mean the same text in all of them.
 void RequireOneTokenizer(const std::vector<Windows>& sources) {
@@ -215,24 +213,6 @@ std::string FolderOf(const std::filesystem::path& file) {
   return !error && Json::parse(kept) == text ? folder : std::string();
 }
 
-void CheckStepTokens(const TrainConfig& config, int64_t world_size) {
-  int64_t step_tokens = config.data.seq_len;
-  if (config.train.global_batch_size > kMaxStepTokens / step_tokens) {
-    throw ConfigError(
-        "configuration: train.global_batch_size * data.seq_len: expected at most 2^40 tokens per "
-        "step");
-  }
-  for (const int64_t factor :
-       {config.train.micro_batch_size, config.train.grad_accumulation, world_size}) {
-    if (step_tokens > kMaxStepTokens / factor) {
-      throw ConfigError(
-          "configuration: train.micro_batch_size * train.grad_accumulation * data.seq_len * ranks: "
-          "expected at most 2^40 tokens per step");
-    }
-    step_tokens *= factor;
-  }
-}
-
 void CheckOutputs(const TrainConfig& config) {
   RefuseForGood<MetricsError>([&] {
     MetricsLog::CheckWritable(config.metrics.jsonl);
@@ -271,14 +251,6 @@ void LookAtOutputs(const TrainConfig& config) {
 
 }  // namespace
 
-void CheckPositions(const TrainConfig& config, const ModelConfig& model) {
-  if (config.data.seq_len > model.max_position_embeddings) {
-    throw ConfigError("configuration: data.seq_len = " + std::to_string(config.data.seq_len) +
-                      ": expected at most the model's max_position_embeddings = " +
-                      std::to_string(model.max_position_embeddings));
-  }
-}
-
 void CheckBytes(const ModelConfig& model, const std::string& source) {
   if (model.vocab_size < kByteTokens) {
     throw ConfigError(source + ": vocab_size = " + std::to_string(model.vocab_size) +
@@ -299,9 +271,7 @@ RunInputs ReadInputs(const Json& resolved, const WorkerEnvironment& environment,
   const Json& model_config = inputs.description.model_config;
   inputs.model = ParseModelConfig(model_config, model_file.string());
   CheckDescribable(model_config, model_file.string());
-  CheckPositions(config, inputs.model);
-  FrozenWeights(config, inputs.model);  // refuses names that are none
-  CheckStepTokens(config, environment.world_size);
+  CheckFitsModel(config, inputs.model, environment.world_size);
   if (config.train.eval_every > 0 && config.data.valid.empty()) {
     throw ConfigError(
         "configuration: data.valid = []: expected at least one path, because "

@@ -25,14 +25,11 @@ struct RunInputs {
   std::shared_ptr<const Windows> valid;
 };
 
-/// Proves that `model` has positions for the windows of `config`. Errors: ConfigError.
-void CheckPositions(const TrainConfig& config, const ModelConfig& model);
-
 /// Proves that `model` has an embedding for each byte. `source` names its config.json. Errors:
 /// ConfigError.
 void CheckBytes(const ModelConfig& model, const std::string& source);
 
-/// Both.
+/// That, and CheckPositions().
 void CheckModel(const TrainConfig& config, const ModelConfig& model, const std::string& source);
 
 /// What a start does about the places that rank 0 will write to.

@@ -1,6 +1,7 @@
 #include "worker/run/out_of_memory.h"
 
 #include <c10/util/Exception.h>
+#include <fsdp/collectives.h>
 
 #include <algorithm>
 #include <array>
@@ -10,7 +11,9 @@
 
 #include "formats/checkpoint/error.h"
 #include "worker/batch/micro_batch_limit.h"
+#include "worker/batch/step_plan.h"
 #include "worker/estimate/advice.h"
+#include "worker/estimate/base_dtype.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -29,11 +32,23 @@ std::string FirstLineOf(const std::exception& error) {
 std::string AdviceFor(const StepWithoutMemory& failed) {
   try {
     const std::string advice =
-        AdviceText(failed.config, failed.model, {.ranks = failed.ranks, .speed = {}});
+        AdviceText(failed.config, failed.model,
+                   {.ranks = failed.ranks,
+                    .speed = {},
+                    .weights_dtype = DtypeOfStoredBase(failed.config, failed.model)});
     return advice.empty() ? "; more ranks take less memory each" : "; " + advice;
   } catch (const std::exception&) {
     return "";
   }
+}
+
+/// "step 3: no memory for a forward and backward of 8 windows (train.micro_batch_size)"
+std::string Describe(const StepWithoutMemory& failed, int64_t windows) {
+  const bool is_whole = windows == failed.config.train.micro_batch_size;
+  return (failed.is_evaluation ? "the evaluation after step " : "step ") +
+         std::to_string(failed.step) + ": no memory for a forward " +
+         (failed.is_evaluation ? "" : "and backward ") + "of " + std::to_string(windows) +
+         (windows == 1 ? " window" : " windows") + (is_whole ? " (train.micro_batch_size)" : "");
 }
 
 /// What became of the limit.
@@ -44,7 +59,7 @@ std::string WriteLimit(checkpoint::FileSystem& file_system, const StepWithoutMem
   try {
     WriteMicroBatchLimit(file_system, dir, failed.rank,
                          {windows, failed.step, failed.run, failed.launch,
-                          MicroBatchSettings(failed.resolved, failed.ranks)});
+                          MicroBatchSettings(failed.resolved, failed.model, failed.ranks)});
   } catch (const checkpoint::CheckpointError& error) {
     return "; that it takes at most " + std::to_string(windows) +
            " could not be written: " + error.what();
@@ -60,6 +75,9 @@ std::string WriteLimit(checkpoint::FileSystem& file_system, const StepWithoutMem
 }  // namespace
 
 bool IsOutOfMemory(const std::exception& error) {
+  if (dynamic_cast<const fsdp::PeerError*>(&error) != nullptr) {
+    return false;  // it may quote what the peer had no memory for
+  }
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
       dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
     return true;
@@ -72,11 +90,8 @@ bool IsOutOfMemory(const std::exception& error) {
 
 void EndForMemory(checkpoint::FileSystem& file_system, const StepWithoutMemory& failed,
                   const std::exception& error) {
-  const int64_t windows = failed.config.train.micro_batch_size;
-  const std::string text = "step " + std::to_string(failed.step) +
-                           ": no memory for a forward and backward of " + std::to_string(windows) +
-                           (windows == 1 ? " window" : " windows") +
-                           " (train.micro_batch_size): " + FirstLineOf(error);
+  const int64_t windows = PlanStep(failed.config, failed.rank, failed.ranks).largest_forward();
+  const std::string text = Describe(failed, windows) + ": " + FirstLineOf(error);
   if (failed.config.train.on_out_of_memory != "shrink") {
     throw MemoryError(text + AdviceFor(failed) + "; with train.on_out_of_memory=shrink a run " +
                           "divides its batches into smaller ones itself",

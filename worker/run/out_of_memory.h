@@ -24,8 +24,8 @@ class MemoryError : public std::runtime_error {
   bool is_final_;
 };
 
-/// Whether an allocation has failed: on a device or on the host, as LibTorch and its libraries tell
-/// it. Pure.
+/// Whether an allocation of this process has failed: on a device or on the host, as LibTorch and
+/// its libraries tell it. Not of a peer, whose words a PeerError may have. Pure.
 bool IsOutOfMemory(const std::exception& error);
 
 /// Of the step that has failed, and of its run.
@@ -34,6 +34,7 @@ struct StepWithoutMemory {
   const TrainConfig& config;
   const Json& resolved;
   const ModelConfig& model;
+  /// The one that it was in, or behind which it evaluated.
   int64_t step = 0;
   int64_t rank = 0;
   int64_t ranks = 1;
@@ -41,6 +42,7 @@ struct StepWithoutMemory {
   std::string launch;
   /// A launcher will start the ranks again.
   bool is_restarted = false;
+  bool is_evaluation = false;
 };
 
 /// Note [Out of memory]. Writes how many windows are the most, if train.on_out_of_memory says so,

@@ -18,11 +18,11 @@ namespace {
 // The load verifies what it reads.
 constexpr checkpoint::Verify kVerify = checkpoint::Verify::kStructure;
 
-/// As a ConfigError, because a restart would fail again.
-[[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate, const std::string& why) {
-  throw ConfigError("cannot resume from " + candidate.path + ": " + why + HintAt(why) +
-                    "; choose another checkpoint.dir or set checkpoint.resume");
-}
+/// Of the base of adapters, which their checkpoint does not have.
+class BaseError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
 
 /// ", of which 5 are trained"; nothing if all are.
 std::string TrainedText(const ShardedModel& model) {
@@ -81,6 +81,11 @@ std::string HintAt(std::string_view mismatch) {
              : "; was it trained with another optimizer.name?";
 }
 
+void RefuseCheckpoint(const checkpoint::Candidate& candidate, const std::string& why) {
+  throw ConfigError("cannot resume from " + candidate.path + ": " + why + HintAt(why) +
+                    "; choose another checkpoint.dir or set checkpoint.resume");
+}
+
 Resumer::Resumer(const RunContext& context, checkpoint::Group group, LaunchIdentity identity,
                  const TrainBatches& batches, RunState& state)
     : context_(context),
@@ -96,8 +101,11 @@ std::optional<checkpoint::Candidate> Resumer::LoadChosen(const Find& find) {
       Load(candidate);
     } catch (const checkpoint::MismatchError& error) {
       // Which keys are missing says less than why.
-      const std::vector<std::string> others = OtherAdapters(candidate);
-      RefuseCheckpoint(candidate, others.empty() ? error.what() : others.front());
+      const std::optional<RunRecord> before = RecordOf(candidate);
+      RefuseCheckpoint(candidate, before ? DescribeMismatch(*before, state_.record, error.what())
+                                         : error.what());
+    } catch (const BaseError&) {
+      throw;  // another checkpoint, or none, would lose what this one has
     } catch (const ConfigError& error) {
       RefuseCheckpoint(candidate, error.what());
     }
@@ -191,24 +199,44 @@ void Resumer::FillBase() {
   }
 }
 
-std::vector<std::string> Resumer::OtherAdapters(const checkpoint::Candidate& candidate) const {
+void Resumer::FillBaseFor(const checkpoint::Candidate& candidate) {
+  const std::optional<RunRecord> before = RecordOf(candidate);
+  // Those that do not fit are refused before a base of any size is read.
+  RunRecord now = state_.record;
+  now.adapters.erase(kBaseDigest);
+  if (before) {
+    CheckAdapters(*before, now);
+  }
+  try {
+    FillBase();
+  } catch (const ConfigError& error) {
+    throw BaseError("cannot resume from " + candidate.path +
+                    ", which has adapters alone, because of their base: " + error.what() +
+                    "; set model.weights to where it is now");
+  }
+  if (before && !before->adapters.empty()) {
+    now.adapters = Json::object();
+    now.adapters[kBaseDigest] = state_.record.adapters.at(kBaseDigest);
+    CheckAdapters(*before, now);
+  }
+}
+
+std::optional<RunRecord> Resumer::RecordOf(const checkpoint::Candidate& candidate) const {
   checkpoint::State stored;
   stored.training_state_json.clear();
   checkpoint::LoadOptions options;
   options.may_lack_objects = true;
   checkpoint::Load(candidate, stored, group_, options);
-  const bool is_foreign = stored.training_state_json.empty();
-  const std::optional<RunRecord> before =
-      is_foreign ? std::nullopt : ParseTrainingState(stored.training_state_json).run;
-  return CompareAdapters(before.value_or(RunRecord{}), state_.record);
+  if (stored.training_state_json.empty()) {
+    return std::nullopt;
+  }
+  return ParseTrainingState(stored.training_state_json).run.value_or(RunRecord{});
 }
 
-void Resumer::CheckAdapters(const checkpoint::Candidate& candidate) const {
-  for (const std::string& text : OtherAdapters(candidate)) {
+void Resumer::CheckAdapters(const RunRecord& before, const RunRecord& now) const {
+  for (const std::string& text : CompareAdapters(before, now)) {
     if (context_.config.model.on_change == "refuse") {
-      throw ConfigError(text +
-                        ", so the adapters would compute something else; set lora and "
-                        "model.weights back, or set model.on_change to warn to continue with them");
+      throw ConfigError(text + kOtherAdapters);
     }
     context_.report.Event("warning: " + text);
   }
@@ -217,8 +245,7 @@ void Resumer::CheckAdapters(const checkpoint::Candidate& candidate) const {
 void Resumer::Load(const checkpoint::Candidate& candidate) {
   const Vitals::Within phase(context_.vitals, contract::WorkerPhase::kLoading);
   if (state_.model.has_adapters) {
-    FillBase();
-    CheckAdapters(candidate);
+    FillBaseFor(candidate);
   }
   const at::Tensor steps = CaptureSteps(*state_.optimizer);
   checkpoint::State stored = CheckpointTensors(state_.model, *state_.optimizer, steps);

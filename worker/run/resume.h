@@ -15,6 +15,7 @@
 #include "worker/run/batches.h"
 #include "worker/run/launch.h"
 #include "worker/run/run_context.h"
+#include "worker/run/run_record.h"
 #include "worker/run/run_state.h"
 #include "worker/run/training_state.h"
 
@@ -33,6 +34,14 @@ bool IsCheckpointIn(const std::string& path, const std::string& dir);
 /// What else a run may have that a checkpoint does not fit, by the reason that was found: begins
 /// with "; ", or is empty. Pure.
 std::string HintAt(std::string_view mismatch);
+
+/// A ConfigError, because a restart would fail again.
+[[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate, const std::string& why);
+
+/// What is wrong with adapters that differ, after how they do.
+inline constexpr char kOtherAdapters[] =
+    ", so the adapters would compute something else; set lora and model.weights back, or set "
+    "model.on_change to warn to continue with them";
 
 /// Brings a run to where it goes on: to a checkpoint, or to its beginning. Thread: one.
 class Resumer {
@@ -75,10 +84,13 @@ class Resumer {
   void Load(const checkpoint::Candidate& candidate);
   /// Fills what checkpoints do not have of a model with adapters, once. Collective.
   void FillBase();
-  /// What tells the candidate's adapters from those of the run. Collective.
-  std::vector<std::string> OtherAdapters(const checkpoint::Candidate& candidate) const;
+  /// The same before the candidate is loaded. Collective. Errors: ConfigError for adapters or a
+  /// base that are others, unless model.on_change allows them, and for a base that cannot be read.
+  void FillBaseFor(const checkpoint::Candidate& candidate);
+  /// What the candidate says of its run; nullopt if another program has written it. Collective.
+  std::optional<RunRecord> RecordOf(const checkpoint::Candidate& candidate) const;
   /// Errors: ConfigError for other adapters, unless model.on_change allows them.
-  void CheckAdapters(const checkpoint::Candidate& candidate) const;
+  void CheckAdapters(const RunRecord& before, const RunRecord& now) const;
   TrainingState Derive(const at::Tensor& steps) const;
   /// Of all but the cursor, which depends on the data.
   void TakeOver(const TrainingState& training);

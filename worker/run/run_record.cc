@@ -8,8 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/models/lora.h"
-
 #include "worker/config/training_rules.h"
 
 namespace fsdprun::worker {
@@ -21,12 +19,14 @@ constexpr char kAdaptersField[] = "adapters";
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr char kKind[] = "schedule.kind";
 constexpr char kSteps[] = "train.steps";
+constexpr char kFreeze[] = "train.freeze";
+constexpr char kOptimizer[] = "optimizer.name";
 
 // Those of a group of the optimizer are compared for each parameter (DescribeChangedGroups), those
 // of the data with the position in it (CompareData).
 constexpr const char* kSettings[] = {"train.max_grad_norm",
-                                     "train.freeze",
-                                     "optimizer.name",
+                                     kFreeze,
+                                     kOptimizer,
                                      "optimizer.lr",
                                      "optimizer.adamw_lr",
                                      kKind,
@@ -92,6 +92,15 @@ std::string Number(double value) {
 
 }  // namespace
 
+Json DescribeAdapters(const ModelConfig& model, const LoraConfig& lora) {
+  if (!lora.is_on()) {
+    return Json::object();
+  }
+  return {{"lora.rank", lora.rank},
+          {"lora.alpha", lora.alpha},
+          {"lora.targets", TargetModules(model, lora)}};
+}
+
 RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size) {
   RunRecord record{model.description};
   for (const char* key : kSettings) {
@@ -105,12 +114,7 @@ RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t worl
   if (record.settings.at(kKind) != "constant") {
     record.settings[kSteps] = At(resolved, kSteps);
   }
-  const LoraConfig lora = ParseLora(resolved.at("lora"), "configuration");
-  if (lora.is_on()) {
-    record.adapters = {{"lora.rank", lora.rank},
-                       {"lora.alpha", lora.alpha},
-                       {"lora.targets", TargetModules(model, lora)}};
-  }
+  record.adapters = DescribeAdapters(model, ParseLora(resolved.at("lora"), "configuration"));
   const int64_t given = At(resolved, "train.global_batch_size");
   record.settings[kStepWindows] =
       given > 0 ? given
@@ -171,6 +175,28 @@ std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecor
     texts.push_back(std::move(change.text));
   }
   return texts;
+}
+
+std::string DescribeMismatch(const RunRecord& before, const RunRecord& now,
+                             const std::string& mismatch) {
+  const std::vector<std::string> adapters = CompareAdapters(before, now);
+  if (!adapters.empty()) {
+    return adapters.front();
+  }
+  const auto of = [](const RunRecord& record, const char* key) {
+    return record.settings.value(key, Json());
+  };
+  const bool is_of_optimizer = mismatch.find("optim.state.") != std::string::npos &&
+                               of(before, kOptimizer) == of(now, kOptimizer);
+  if (!is_of_optimizer || !before.settings.contains(kFreeze) ||
+      of(before, kFreeze) == of(now, kFreeze)) {
+    return mismatch;
+  }
+  return std::string(kFreeze) + " was " + Excerpt(of(before, kFreeze)) +
+         " at the checkpoint and is " + Excerpt(of(now, kFreeze)) +
+         " now, and for what is trained only now it has nothing of an optimizer; set it back, or "
+         "begin anew with its weights: in another checkpoint.dir, with model.weights = " +
+         "the checkpoint";
 }
 
 std::string DescribeInterruptedDecay(const RunRecord& before, const RunRecord& now, int64_t step) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "formats/json/strict_json.h"
+#include "formats/models/lora.h"
 #include "formats/models/model_config.h"
 
 namespace fsdprun::worker {
@@ -22,6 +23,10 @@ struct RunRecord {
 
 /// The key of what DigestOfBase says.
 inline constexpr char kBaseDigest[] = "the digest of the base";
+
+/// RunRecord::adapters of a run with `lora`, without the digest. Errors: ConfigError for targets
+/// that are no layers. Pure.
+Json DescribeAdapters(const ModelConfig& model, const LoraConfig& lora);
 
 RunRecord RecordRun(const ModelConfig& model, const Json& resolved, int64_t world_size);
 
@@ -53,6 +58,11 @@ std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now
 /// What tells the adapters of two runs apart, as lines for the user: "lora.rank was 8 at the
 /// checkpoint and is 4 now". Pure.
 std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecord& now);
+
+/// Why a checkpoint of `before` lacks what a run of `now` needs, by what both say of themselves;
+/// else `mismatch`, which says what is missing. Pure.
+std::string DescribeMismatch(const RunRecord& before, const RunRecord& now,
+                             const std::string& mismatch);
 
 /// Of a run that goes on after `step` steps: with schedule.kind wsd it may have begun to decay its
 /// rate already, and goes on as if it had not, because train.steps or the decay is another now.

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "worker/estimate/estimated_weights.h"
 #include "worker/run/frozen_base.h"
 #include "worker/run/optimizer_groups.h"
 #include "worker/run/random_state.h"
@@ -22,6 +26,25 @@ void Append(std::vector<fsdp::LocalShard>& to, std::vector<fsdp::LocalShard> sli
     slice.fqn = prefix + slice.fqn + suffix;
     to.push_back(std::move(slice));
   }
+}
+
+fsdp::LocalShard NoSlice(const std::string& key, const std::vector<int64_t>& shape) {
+  fsdp::LocalShard slice;
+  slice.fqn = key;
+  slice.global_shape = shape;
+  slice.local = at::empty({0});
+  return slice;
+}
+
+/// What PyTorch calls what an optimizer keeps of a parameter.
+std::vector<std::string> KeptOfParameter(OptimizerKind kind,
+                                         const TrainConfig::Optimizer& options) {
+  if (kind == OptimizerKind::kAdamW) {
+    return {"exp_avg", "exp_avg_sq", "step"};
+  }
+  return kind == OptimizerKind::kSgd && options.momentum == 0
+             ? std::vector<std::string>{"step"}
+             : std::vector<std::string>{"momentum_buffer", "step"};
 }
 
 }  // namespace
@@ -75,6 +98,30 @@ checkpoint::State CheckpointTensors(const ShardedModel& model, const RunOptimize
     step.boxes = {fsdp::Box{}};
     step.local = steps.narrow(0, number, 1);
     state.tensors.push_back(std::move(step));
+  }
+  return state;
+}
+
+checkpoint::State CheckpointKeys(const TrainConfig& config, const ModelConfig& model) {
+  const std::set<std::string> frozen = FrozenWeights(config, model);
+  checkpoint::State state;
+  std::vector<fsdp::LocalShard> weights;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const EstimatedWeight& weight : WeightsOf(config, model)) {
+    weights.push_back(NoSlice(weight.name, weight.shape));
+    shapes[weight.name] = weight.shape;
+    if (!config.lora.is_on() || !frozen.contains(weight.name)) {
+      state.tensors.push_back(NoSlice("model." + weight.name, weight.shape));
+    }
+  }
+  for (const OptimizerGroup& group : GroupParameters(weights, config.optimizer, frozen)) {
+    for (const std::string& name : group.params) {
+      for (const std::string& kept : KeptOfParameter(group.kind, config.optimizer)) {
+        const bool is_count = kept == "step";
+        state.tensors.push_back(NoSlice("optim.state." + name + "." + kept,
+                                        is_count ? std::vector<int64_t>{} : shapes.at(name)));
+      }
+    }
   }
   return state;
 }

@@ -62,6 +62,10 @@ void RestoreSteps(const at::Tensor& steps, RunOptimizer& optimizer);
 checkpoint::State CheckpointTensors(const ShardedModel& model, const RunOptimizer& optimizer,
                                     const at::Tensor& steps);
 
+/// The same without a model: names and shapes, of slices that have nothing. Pure. Errors:
+/// ConfigError, as FrozenWeights's and GroupParameters's.
+checkpoint::State CheckpointKeys(const TrainConfig& config, const ModelConfig& model);
+
 /// The weights that a checkpoint has: of a model with adapters these alone, else all.
 checkpoint::State WeightTensors(const ShardedModel& model);
 

@@ -26,6 +26,12 @@
 namespace fsdprun::worker {
 namespace {
 
+/// What is sampled, and how.
+struct Plan {
+  TrainConfig config;
+  ModelConfig model;
+};
+
 /// Samples the next token from the logits of the last position; only what the tokenizer knows.
 int64_t Draw(const at::Tensor& logits, int64_t vocab_size, double temperature,
              const at::Generator& generator) {
@@ -45,6 +51,26 @@ void WarnOfAnotherModel(const Json& saved, const ModelConfig& model, bool is_fir
   const RunRecord now{model.description};
   for (const RunChange& change : CompareRuns(ParseRunRecord(saved), now)) {
     std::fprintf(stderr, "warning: %s\n", change.text.c_str());
+  }
+}
+
+/// Refuses adapters that the checkpoint has and the configuration does not, or has otherwise;
+/// model.on_change allows what can be loaded all the same.
+void CheckAdapters(const Json& saved, const Plan& plan, bool is_first) {
+  if (!HasRunRecord(saved)) {
+    return;
+  }
+  RunRecord now;
+  now.adapters = DescribeAdapters(plan.model, plan.config.lora);
+  const RunRecord before = ParseRunRecord(saved);
+  for (const std::string& text : CompareAdapters(before, now)) {
+    if (plan.config.model.on_change == "refuse" || before.adapters.empty() ||
+        now.adapters.empty()) {
+      throw ConfigError(text + "; set lora as it was at the checkpoint, or leave out --config");
+    }
+    if (is_first) {
+      std::fprintf(stderr, "warning: %s\n", text.c_str());
+    }
   }
 }
 
@@ -84,12 +110,6 @@ Json ReadTrainingState(const checkpoint::Candidate& candidate, const checkpoint:
   checkpoint::Load(candidate, state, group, options);
   return ParseStrictJson(state.training_state_json, "training state");
 }
-
-/// What is sampled, and how.
-struct Plan {
-  TrainConfig config;
-  ModelConfig model;
-};
 
 Plan CheckedPlan(const Json& resolved, const Json* model_config, const std::string& source) {
   Plan plan{ParseConfig(resolved), {}};
@@ -164,6 +184,7 @@ Sampled LoadModel(const CommandLine& line) {
     plan = PlanOfCheckpoint(line, saved, candidate.path);
   }
   WarnOfAnotherModel(saved, plan->model, sampled.world.rank() == 0);
+  CheckAdapters(saved, *plan, sampled.world.rank() == 0);
   sampled.tokenizer = SampleTokenizer(line.sample.tokenizer, saved, plan->model.vocab_size);
   sampled.config = plan->config;
   sampled.model = ShardModel(plan->config, plan->model, sampled.world);

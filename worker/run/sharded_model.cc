@@ -15,9 +15,11 @@
 
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/patience.h"
+#include "worker/estimate/base_dtype.h"
 #include "worker/models/lora.h"
 #include "worker/run/frozen_base.h"
 #include "worker/weights/load_weights.h"
+#include "worker/world/vote.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -42,6 +44,17 @@ fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool 
     policy.output_dtype = DtypeNamed(precision.output);
   }
   return policy;
+}
+
+/// Of the model's own parameters. Ranks whose files differ come to the same. Collective if there
+/// are adapters.
+at::ScalarType DtypeOfModel(const TrainConfig& config, const ModelConfig& description,
+                            const World& world) {
+  if (!config.lora.is_on()) {
+    return at::kFloat;
+  }
+  const std::string dtype = DtypeOfBase(config, DtypeOfStoredBase(config, description));
+  return Vote(world, dtype == "float32" ? 1 : 0).Highest() == 0 ? DtypeNamed(dtype) : at::kFloat;
 }
 
 void Freeze(const std::set<std::string>& names, CausalLm& model) {
@@ -124,8 +137,10 @@ ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& descriptio
       .device = world.device,
       .is_unmaterialized = true,
       .kernels = config.model.has_fused_kernels ? Kernels::kFused : Kernels::kReference};
+  LayerFactory own_factory = factory;
+  own_factory.dtype = DtypeOfModel(config, description, world);
   ShardedModel model;
-  model.module = fsdp::Unit<CausalLm>(MakeCausalLm(description, factory));
+  model.module = fsdp::Unit<CausalLm>(MakeCausalLm(description, own_factory));
   model.frozen = FrozenWeights(config, description);
   model.has_adapters = config.lora.is_on();
   if (model.has_adapters) {

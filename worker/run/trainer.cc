@@ -3,6 +3,7 @@
 #include <fsdp/counters.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -18,7 +19,6 @@
 #include "worker/checkpoint/exchange.h"
 #include "worker/metrics/peak_flops.h"
 #include "worker/run/determinism.h"
-#include "worker/run/evaluation.h"
 #include "worker/run/failure.h"
 #include "worker/run/out_of_memory.h"
 #include "worker/run/resume.h"
@@ -54,6 +54,30 @@ RunReportOptions ReportOptions(const RunInputs& inputs, const WorkerEnvironment&
       .configuration = inputs.resolved.dump(2),
       .flops_per_token = ModelFlopsPerToken(inputs.model, config.data.seq_len, config.lora.is_on()),
       .is_unicode = environment.is_utf8};
+}
+
+/// Of a limit that is there; empty: there is none. `has_saved`: LimitedStart's.
+struct LimitFile {
+  std::string text;
+  bool has_saved = false;
+};
+
+/// Rank 0's on every rank. Collective. Errors: checkpoint::CheckpointError.
+LimitFile ReadLimitFile(const std::string& dir, const checkpoint::Group& group) {
+  const std::string found = checkpoint::AttemptOnRank0(group, [&] {
+    const std::string path = MicroBatchLimitPath(dir);
+    if (!checkpoint::FileExists(path)) {
+      return std::string("-");
+    }
+    const std::string text = checkpoint::ReadWholeFile(path, kMicroBatchLimitBytesMax);
+    const std::optional<MicroBatchLimit> limit = DecodeMicroBatchLimit(text);
+    const std::vector<checkpoint::StepEntry> saved = checkpoint::ListSteps(dir);
+    const bool has_saved = limit && std::any_of(saved.begin(), saved.end(), [&](const auto& entry) {
+                             return entry.run == limit->run;
+                           });
+    return (has_saved ? "S" : "-") + text;
+  });
+  return {found.substr(1), found.front() == 'S'};
 }
 
 /// Of all devices in a second; 0: not known.
@@ -135,13 +159,13 @@ void Trainer::MakeState() {
 
 void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
   resumer_.emplace(Context(), checkpoint_group_, identity, *batches_, state_);
-  rollback_.emplace(Context(), state_, *resumer_, *checkpoints_, *step_);
   checkpoints_->Claim(identity, generation, [&] { return resumer_->Resume(); });
   must_evaluate_first_ = resumer_->owes_evaluation();
   launch_ = identity.launch.job_id;
   const std::string limit_text = TakeMicroBatchLimit();
   step_.emplace(Context(), *batches_, state_, *checkpoints_,
                 TrainingStep::LatenessOn(world_.device));
+  rollback_.emplace(Context(), state_, *resumer_, *checkpoints_, *step_);
   step_->GoOnFromState();
   report_->OpenMetrics({.completed_steps = state_.step,
                         .origin = {state_.run, identity.launch.job_id, generation},
@@ -157,26 +181,40 @@ std::string Trainer::TakeMicroBatchLimit() {
     return "";
   }
   const std::string path = MicroBatchLimitPath(config.checkpoint.dir);
-  const std::string text = checkpoint::AttemptOnRank0(checkpoint_group_, [&] {
-    return checkpoint::FileExists(path) ? checkpoint::ReadWholeFile(path, kMicroBatchLimitBytesMax)
-                                        : std::string();
-  });
-  const std::optional<MicroBatchLimit> limit = DecodeMicroBatchLimit(text);
-  if (!limit && !text.empty()) {
-    return path + " is not what a run writes there, and is left aside";
-  }
-  const Json settings = MicroBatchSettings(inputs_.resolved, world_.size());
-  if (!limit || !IsFor(*limit, state_.run, launch_, settings)) {
+  const LimitFile file = ReadLimitFile(config.checkpoint.dir, checkpoint_group_);
+  if (file.text.empty()) {
     return "";
   }
+  const std::optional<MicroBatchLimit> limit = DecodeMicroBatchLimit(file.text);
+  if (!limit) {
+    return path + " is not what a run writes there, and is left aside";
+  }
+  const std::string why_not = WhyNotFor(
+      *limit, {state_.run, launch_,
+               MicroBatchSettings(inputs_.resolved, inputs_.model, world_.size()), file.has_saved});
+  if (!why_not.empty()) {
+    return path + " says that a forward takes at most " + std::to_string(limit->windows) +
+           " windows, and is left aside: " + why_not;
+  }
   KeepMicroBatchLimit(*limit);
-  const int64_t given = config.train.micro_batch_size;
-  LimitMicroBatch(config.train, limit->windows, world_.size());
+  return ApplyMicroBatchLimit(*limit);
+}
+
+std::string Trainer::ApplyMicroBatchLimit(const MicroBatchLimit& limit) {
+  TrainConfig::Train& train = inputs_.config.train;
+  const int64_t given = train.micro_batch_size;
+  const bool kept_gradients = !train.sync_each_micro_batch;
+  LimitMicroBatch(train, limit.windows, world_.size());
   return "train.micro_batch_size is " + std::to_string(given) + ", and " +
-         std::to_string(limit->windows) + " are used, because step " + std::to_string(limit->step) +
-         " had no memory for more (" + path + "); a step has " +
-         std::to_string(StepSamples(config.train, world_.size())) +
-         " windows as before, in more forwards";
+         std::to_string(limit.windows) + " are used, because step " + std::to_string(limit.step) +
+         " had no memory for more (" + MicroBatchLimitPath(inputs_.config.checkpoint.dir) +
+         "); a step has " + std::to_string(StepSamples(train, world_.size())) +
+         " windows as before, in more forwards" +
+         (kept_gradients && train.sync_each_micro_batch
+              ? ", each of which reduces its gradients (train.sync_each_micro_batch is false, "
+                "which "
+                "takes more memory)"
+              : "");
 }
 
 void Trainer::KeepMicroBatchLimit(MicroBatchLimit limit) {
@@ -194,18 +232,18 @@ void Trainer::KeepMicroBatchLimit(MicroBatchLimit limit) {
 }
 
 template <class Action>
-auto Trainer::WithinMemory(const Action& action) {
+auto Trainer::WithinMemory(const Action& action, bool is_evaluation) {
   try {
     return action();
   } catch (const std::exception& error) {
     if (IsOutOfMemory(error)) {
-      EndForMemory(error);
+      EndForMemory(error, is_evaluation);
     }
     throw;
   }
 }
 
-void Trainer::EndForMemory(const std::exception& error) {
+void Trainer::EndForMemory(const std::exception& error, bool is_evaluation) {
   TrainConfig config = inputs_.config;
   if (config.parallel.backend == "auto" && world_.device.is_cpu()) {
     config.parallel.backend = "gloo";  // what is estimated is that of CPUs
@@ -215,12 +253,13 @@ void Trainer::EndForMemory(const std::exception& error) {
                        {.config = config,
                         .resolved = inputs_.resolved,
                         .model = inputs_.model,
-                        .step = state_.step + 1,
+                        .step = is_evaluation ? state_.step : state_.step + 1,
                         .rank = world_.rank(),
                         .ranks = world_.size(),
                         .run = state_.run,
                         .launch = launch_,
-                        .is_restarted = is_restarted_},
+                        .is_restarted = is_restarted_,
+                        .is_evaluation = is_evaluation},
                        error);
 }
 
@@ -299,19 +338,27 @@ StepOutcome Trainer::DoSteps() {
   }
 }
 
+EvaluationOptions Trainer::OptionsOfEvaluation() {
+  const TrainConfig& config = inputs_.config;
+  // As given: whatever limit was found since, the same windows are evaluated.
+  const int64_t micro_batch = inputs_.resolved.at("train").at("micro_batch_size");
+  return {.batch_size = PlanStep(config, world_.rank(), world_.size()).largest_forward(),
+          .windows = std::min(config.train.eval_batches, inputs_.valid->count()) * micro_batch,
+          .forwards_per_poll = step_->forwards_per_poll(),
+          .is_stop_requested = [this] { return stop_.IsRequested(); }};
+}
+
 bool Trainer::Evaluate() {
   const int64_t step = state_.step;
   if (state_.evaluated_step == step) {
     return false;
   }
-  const TrainConfig& config = inputs_.config;
   const Vitals::Within phase(vitals_, contract::WorkerPhase::kEvaluating);
   StopSignal::SetTimeout(kForwardTimeout);
-  const std::optional<double> loss = WithinMemory([&] {
-    return worker::Evaluate(world_, state_.model, *inputs_.valid,
-                            {config.train.micro_batch_size, config.train.eval_batches,
-                             step_->forwards_per_poll(), [this] { return stop_.IsRequested(); }});
-  });
+  const EvaluationOptions options = OptionsOfEvaluation();
+  const std::optional<double> loss =
+      WithinMemory([&] { return worker::Evaluate(world_, state_.model, *inputs_.valid, options); },
+                   /*is_evaluation=*/true);
   if (!loss) {
     report_->Event("the evaluation after step " + std::to_string(step) +
                    " was left unfinished because of the stop");

@@ -14,6 +14,7 @@
 #include "worker/metrics/vitals.h"
 #include "worker/run/batches.h"
 #include "worker/run/checkpoint_keeper.h"
+#include "worker/run/evaluation.h"
 #include "worker/run/inputs.h"
 #include "worker/run/launch.h"
 #include "worker/run/resume.h"
@@ -54,9 +55,11 @@ class Trainer {
   void MakeState();
   /// Values, and the claim of checkpoint.dir.
   void Resume(const LaunchIdentity& identity, uint64_t generation);
-  /// Takes over what the run has found out about its memory: Note [Out of memory]. Returns what is
-  /// to be told of it; empty: nothing.
+  /// Takes over what was found out about memory: Note [Out of memory]. Returns what is to be told
+  /// of it; empty: nothing.
   std::string TakeMicroBatchLimit();
+  /// Makes it this start's. Returns what is to be told.
+  std::string ApplyMicroBatchLimit(const MicroBatchLimit& limit);
   /// Writes that it is of this run, where a start without a checkpoint has begun another.
   void KeepMicroBatchLimit(MicroBatchLimit limit);
 
@@ -69,10 +72,11 @@ class Trainer {
   bool IsEvery(int64_t steps) const { return steps > 0 && state_.step % steps == 0; }
   /// Unless the present step has been evaluated. Returns the same.
   bool Evaluate();
+  EvaluationOptions OptionsOfEvaluation();
   /// What `action` returns. Errors: its own; MemoryError for one for want of memory.
   template <class Action>
-  auto WithinMemory(const Action& action);
-  [[noreturn]] void EndForMemory(const std::exception& error);
+  auto WithinMemory(const Action& action, bool is_evaluation = false);
+  [[noreturn]] void EndForMemory(const std::exception& error, bool is_evaluation);
   RunContext Context() { return {inputs_.config, world_, channel_, vitals_, *report_, stop_}; }
 
   ControlChannel& channel_;

@@ -57,6 +57,21 @@ class OptimizerTest(TrainCase):
     def test_muon(self):
         self.go_on("optimizer.name=muon", "optimizer.lr=0.01", "optimizer.adamw_lr=0.001")
 
+    def test_adapters(self):
+        settings = ("lora.rank=2", "optimizer.lr=0.01")
+        self.train_well(*settings, *self.saving(every=3))
+        expected = self.losses()
+        resharded = self.dir / "resharded.jsonl"
+        # One rank reads, and knows, the base that two had.
+        out, err = self.train_well(*settings, f"checkpoint.resume={self.checkpoints / 'step-3'}", f"metrics.jsonl={resharded}",
+                                   "train.micro_batch_size=2", ranks=0)
+        self.assertIn("resuming after step 3", out)
+        self.assertNotIn("digest", out + err)
+        losses = self.losses(resharded)
+        self.assertEqual(sorted(losses), [4, 5, 6])
+        for step, loss in losses.items():
+            self.assertLess(abs(loss - expected[step]), 1e-4 * loss, step)
+
     def test_the_state_of_another_optimizer_is_refused(self):
         self.train_well(*self.saving(every=0), "train.steps=1", ranks=0)
         self.assert_refused(78, ["momentum_buffer", "optimizer.name"], *self.saving(every=0), "optimizer.name=sgd",

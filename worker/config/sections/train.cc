@@ -57,8 +57,8 @@ std::vector<ConfigKey> TrainKeys() {
        "how often a start goes back to a checkpoint; at one more training ends", IsCount<0>},
       {"train.on_out_of_memory", kString, "\"stop\"", "\"stop\" or \"shrink\"",
        "what follows a forward or backward without memory for it; stop: the run fails; shrink: it "
-       "notes in checkpoint.dir that half of train.micro_batch_size is the most, and its launcher "
-       "starts it again, with the same batches in more forwards",
+       "notes in checkpoint.dir that half as many windows are the most in a forward, and its "
+       "launcher starts it again, with the same batches in more forwards",
        [](const Json& value) {
          return IsOneOf(value, {"stop", "shrink"});
        }},
@@ -68,7 +68,9 @@ std::vector<ConfigKey> TrainKeys() {
       {"train.eval_every", kInteger, "0", "an integer >= 0",
        "steps between evaluations on data.valid; 0: never (then also not at the end)", IsCount<0>},
       {"train.eval_batches", kInteger, "0", "an integer >= 0",
-       "micro batches per rank in one evaluation; 0: all of data.valid", IsCount<0>},
+       "windows per rank in one evaluation, in units of train.micro_batch_size; 0: all of "
+       "data.valid",
+       IsCount<0>},
   };
 }
 

@@ -145,12 +145,6 @@ class LinearCrossEntropyFunction : public autograd::Function<LinearCrossEntropyF
 
 }  // namespace
 
-CrossEntropyChunks ChunksFor(int64_t vocab_size, bool is_on_cpu) {
-  constexpr int64_t kLogits = int64_t{8} << 20;
-  const int64_t least = is_on_cpu ? 256 : 2048;
-  return {.rows = std::max(least, kLogits / std::max<int64_t>(1, vocab_size))};
-}
-
 at::Tensor LinearCrossEntropy(const at::Tensor& hidden, const at::Tensor& weight,
                               const at::Tensor& targets, const CrossEntropyChunks& chunks) {
   const bool has_backward = at::GradMode::is_enabled();

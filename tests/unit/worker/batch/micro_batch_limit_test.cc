@@ -14,7 +14,20 @@
 namespace fsdprun::worker {
 namespace {
 
-MicroBatchLimit Limit() { return {4, 12, "run", "launch", MicroBatchSettings(DefaultConfig(), 8)}; }
+ModelConfig Model(int64_t width = 8) {
+  ModelConfig model;
+  model.description = {{"hidden_size", width}, {"rope_theta", 10000.0}};
+  return model;
+}
+
+MicroBatchLimit Limit() {
+  return {4, 12, "run", "launch", MicroBatchSettings(DefaultConfig(), Model(), 8)};
+}
+
+/// Of a start that the limit is for, but for what `resolved` and `ranks` say.
+LimitedStart Start(const Json& resolved, int64_t ranks = 8) {
+  return {"run", "another", MicroBatchSettings(resolved, Model(), ranks), /*has_saved=*/true};
+}
 
 std::string ReadLimitFile(const std::string& dir) {
   return checkpoint::ReadWholeFile(MicroBatchLimitPath(dir), kMicroBatchLimitBytesMax);
@@ -74,22 +87,47 @@ TEST(MicroBatchLimitTest, OtherTextsAreNone) {
   EXPECT_TRUE(DecodeMicroBatchLimit(R"({"version": 1, "windows": 4, "settings": {}})"));
 }
 
-TEST(MicroBatchLimitTest, ItIsForItsRunOrLaunchAndTheSameSettings) {
+TEST(MicroBatchLimitTest, ItIsForItsRunAndItsLaunch) {
   const Json settings = Limit().settings;
-  EXPECT_TRUE(IsFor(Limit(), "run", "another", settings));
-  EXPECT_TRUE(IsFor(Limit(), "another", "launch", settings));
-  EXPECT_FALSE(IsFor(Limit(), "another", "another", settings));
+  EXPECT_EQ(WhyNotFor(Limit(), {"run", "another", settings, true}), "");
+  EXPECT_EQ(WhyNotFor(Limit(), {"another", "launch", settings, true}), "");
+  const std::string others = "another run has found it, whose checkpoints are there";
+  EXPECT_EQ(WhyNotFor(Limit(), {"another", "another", settings, true}), others);
   MicroBatchLimit nobodys = Limit();
   nobodys.run = nobodys.launch = "";
-  EXPECT_FALSE(IsFor(nobodys, "", "", settings));
+  EXPECT_EQ(WhyNotFor(nobodys, {"", "", settings, true}), others);
+}
 
+// A start that finds no checkpoint draws a new name for its run, and has another launch.
+TEST(MicroBatchLimitTest, WithoutACheckpointOfItsRunItIsForEachStart) {
+  LimitedStart start{"another", "", Limit().settings, /*has_saved=*/false};
+  EXPECT_EQ(WhyNotFor(Limit(), start), "");
+  start.settings = MicroBatchSettings(DefaultConfig(), Model(16), 8);
+  EXPECT_EQ(WhyNotFor(Limit(), start), "it was found with another model");
+}
+
+TEST(MicroBatchLimitTest, WhatChangesMemoryEndsIt) {
+  const Json values = {{"train.micro_batch_size", 6}, {"train.activation_checkpointing", true},
+                       {"train.freeze", {"*norm*"}},  {"lora.rank", 4},
+                       {"lora.targets", {"q_proj"}},  {"optimizer.momentum", 0.5},
+                       {"model.kernels", "fused"}};
+  for (const auto& [key, value] : values.items()) {
+    Json resolved = DefaultConfig();
+    const size_t dot = key.find('.');
+    resolved[key.substr(0, dot)][key.substr(dot + 1)] = value;
+    EXPECT_EQ(WhyNotFor(Limit(), Start(resolved)).find(key + " was "), 0u) << key;
+  }
   Json resolved = DefaultConfig();
-  resolved["train"]["micro_batch_size"] = 6;
-  EXPECT_FALSE(IsFor(Limit(), "run", "launch", MicroBatchSettings(resolved, 8)));
-  EXPECT_FALSE(IsFor(Limit(), "run", "launch", MicroBatchSettings(DefaultConfig(), 4)));
-  resolved = DefaultConfig();
   resolved["optimizer"]["lr"] = 7.0;  // changes no memory
-  EXPECT_TRUE(IsFor(Limit(), "run", "launch", MicroBatchSettings(resolved, 8)));
+  EXPECT_EQ(WhyNotFor(Limit(), Start(resolved)), "");
+  MicroBatchLimit older = Limit();
+  older.settings.erase("lora.rank");
+  EXPECT_EQ(WhyNotFor(older, Start(DefaultConfig())), "lora.rank was null then and is 0 now");
+}
+
+TEST(MicroBatchLimitTest, FewerRanksHaveNoMoreMemoryEach) {
+  EXPECT_EQ(WhyNotFor(Limit(), Start(DefaultConfig(), 4)), "");
+  EXPECT_EQ(WhyNotFor(Limit(), Start(DefaultConfig(), 16)), "ranks was 8 then and is 16 now");
 }
 
 TEST(MicroBatchLimitTest, ForwardsAreHalvedUntilThereIsOneWindow) {
@@ -110,10 +148,14 @@ TEST(MicroBatchLimitTest, TheBatchOfAStepStaysWhatItIs) {
   EXPECT_EQ(after.own_samples, before.own_samples);
   EXPECT_EQ(after.micro_batch_size, 4);
   EXPECT_EQ(after.forwards, 3);
+  // Of one forward a rank keeps no whole gradients, of several it would.
+  EXPECT_TRUE(config.train.sync_each_micro_batch);
 
   TrainConfig::Train train = config.train;
+  train.sync_each_micro_batch = false;
   LimitMicroBatch(train, 8, 4);  // what is above what was asked for is no limit
   EXPECT_EQ(train.micro_batch_size, 4);
+  EXPECT_FALSE(train.sync_each_micro_batch);
 }
 
 }  // namespace

@@ -87,5 +87,12 @@ TEST(StepPlanTest, AStepOfAnyNumberOfForwardsTakesNoMemory) {
   EXPECT_EQ(plan.At(plan.forwards - 1).samples, 1);
 }
 
+TEST(StepPlanTest, LargestForwardIsThatOfTheRankWithMostOfABatch) {
+  EXPECT_EQ(PlanStep(Config(64, 16), 0, 32).largest_forward(), 2);
+  EXPECT_EQ(PlanStep(Config(65, 16), 31, 32).largest_forward(), 3);
+  EXPECT_EQ(PlanStep(Config(64, 16), 0, 2).largest_forward(), 16);
+  EXPECT_EQ(PlanStep(Config(0, 16), 0, 32).largest_forward(), 16);
+}
+
 }  // namespace
 }  // namespace fsdprun::worker

@@ -47,6 +47,7 @@ TEST(ConfigTest, RequiredKeysAreNamed) {
 TEST(ConfigTest, SchemaIsExactlyTheContract) {
   const std::map<std::string, std::set<std::string>> contract = {
       {"model", {"config", "weights", "seed", "kernels", "on_change"}},
+      {"lora", {"rank", "alpha", "targets"}},
       {"data",
        {"train", "valid", "mixture", "format", "dtype", "tokenizer", "seq_len", "shuffle",
         "sampler", "drop_last", "documents", "document_end", "seed", "on_change"}},
@@ -54,7 +55,7 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
        {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm", "sync_each_micro_batch",
         "activation_checkpointing", "eval_every", "eval_batches", "global_batch_size",
         "on_nonfinite", "on_spike", "spike_window", "spike_deviations", "max_bad_steps",
-        "max_rollbacks", "deterministic", "on_out_of_memory"}},
+        "max_rollbacks", "deterministic", "freeze", "on_out_of_memory"}},
       {"optimizer",
        {"name", "lr", "betas", "eps", "weight_decay", "no_decay", "momentum", "dampening",
         "nesterov", "ns_steps", "adjust_lr_fn", "adamw_lr", "fused"}},
@@ -140,6 +141,11 @@ std::vector<KeyCase> KeyCases() {
       {"train.max_rollbacks", {"0", "5"}, bad_count},
       {"train.deterministic", {"true", "false"}, bad_flag},
       {"train.on_out_of_memory", {"stop"}, {"skip", "", "true"}},
+      {"train.freeze", {"[]", "[\"*norm*\"]"}, bad_list},
+      // What needs adapters: training_rules_test.cc.
+      {"lora.rank", {"0", "8", "65536"}, {"-1", "65537", "1.5", "\"8\"", "null"}},
+      {"lora.alpha", {"16", "16.0"}, {"0", "-1", "\"8\"", "null"}},
+      {"lora.targets", {"all-linear"}, {"[]", "[1]", "[\"\"]", "q_proj", "7"}},
       // What needs another optimizer or schedule: training_rules_test.cc.
       {"optimizer.name", {"adamw", "sgd", "muon"}, {"AdamW", "lion", ""}},
       {"optimizer.momentum", {"auto"}, {"1", "-0.1", "much", "true", "null"}},
@@ -334,6 +340,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "train.max_rollbacks=23",
           "train.deterministic=true",
           "train.on_out_of_memory=shrink",
+          R"(train.freeze=["*z"])",
           "optimizer.lr=0.1",
           "optimizer.betas=[0.2, 0.3]",
           "optimizer.eps=0.4",
@@ -376,18 +383,20 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   }
   // They have one possible value each, or are of another optimizer or schedule
   // (training_rules_test.cc); those of precision are below.
-  EXPECT_THAT(others, ElementsAre("data.tokenizer", "optimizer.adamw_lr", "optimizer.adjust_lr_fn",
+  EXPECT_THAT(others, ElementsAre("data.tokenizer", "lora.alpha", "lora.rank", "lora.targets",
+                                  "optimizer.adamw_lr", "optimizer.adjust_lr_fn",
                                   "optimizer.dampening", "optimizer.fused", "optimizer.momentum",
                                   "optimizer.name", "optimizer.nesterov", "optimizer.ns_steps",
                                   "parallel.tp", "precision.output", "precision.reduce",
                                   "schedule.decay_fraction", "schedule.decay_shape",
                                   "schedule.decay_steps", "train.global_batch_size"));
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
-  const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
-      config;
+  const auto& [model, lora, data, train, optimizer, schedule, parallel, precision, checkpoint,
+               metrics] = config;
   EXPECT_EQ(std::tie(model.config, model.weights, model.seed, model.on_change),
             std::tuple("c", "w", 1u, "warn"));
   EXPECT_TRUE(model.has_fused_kernels);
+  EXPECT_FALSE(lora.is_on());
   EXPECT_EQ(data.train, std::vector<std::string>{"t"});
   EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
   EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed, data.on_change),
@@ -404,6 +413,7 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.eval_every,
                      train.eval_batches),
             std::tuple(7.5, true, 8, 9));
+  EXPECT_EQ(train.freeze, std::vector<std::string>{"*z"});
   EXPECT_EQ(std::tie(train.on_nonfinite, train.on_spike, train.spike_window, train.spike_deviations,
                      train.max_bad_steps, train.max_rollbacks, train.deterministic,
                      train.on_out_of_memory),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,44 @@ TEST(AdviceTest, WhatIsSetAlreadyIsNotAdvised) {
                               "model.kernels", "precision.param"}) {
     for (const Remedy& remedy : remedies) {
       EXPECT_EQ(remedy.settings.find(setting), std::string::npos) << remedy.settings;
+    }
+  }
+}
+
+/// "a=1 with b=2, c=3": what a user sets.
+std::vector<std::string> SettingsIn(std::string text) {
+  for (const std::string separator : {" with ", " and ", ", "}) {
+    for (size_t at = text.find(separator); at != std::string::npos; at = text.find(separator, at)) {
+      text.replace(at, separator.size(), "\n");
+    }
+  }
+  std::vector<std::string> settings;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    settings.push_back(line);
+  }
+  return settings;
+}
+
+TEST(AdviceTest, WhoFollowsItHasThePeakThatItNames) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"train.micro_batch_size=8", "train.grad_accumulation=4"},
+      {"train.micro_batch_size=8", "train.grad_accumulation=2", "parallel.dp_replicate=2",
+       "parallel.strategy=shard_grad_op", "train.sync_each_micro_batch=false"},
+      {"train.micro_batch_size=8", "train.global_batch_size=32"},
+      {"train.micro_batch_size=8", "lora.rank=2"}};
+  for (const std::vector<std::string>& given : cases) {
+    const std::vector<Remedy> remedies = RemediesOf(given);
+    EXPECT_FALSE(remedies.empty());
+    for (const Remedy& remedy : remedies) {
+      std::vector<std::string> settings = given;
+      for (const std::string& setting : SettingsIn(remedy.settings)) {
+        settings.push_back(setting);
+      }
+      // Throws for settings that do not go together.
+      EXPECT_EQ(EstimateRun(EstimatedConfig(settings), EstimatedModel(), kFourRanks).peak(),
+                remedy.peak)
+          << remedy.settings;
     }
   }
 }

@@ -29,7 +29,6 @@ TEST(EstimateTest, ParametersAreCounted) {
   const Estimate estimate = EstimateOf({});
   EXPECT_EQ(estimate.parameters, kAll);
   EXPECT_EQ(estimate.trainable, kAll);
-  EXPECT_EQ(estimate.active, kAll);
   EXPECT_EQ(estimate.parameters_of_rank, 3 * kBlockOf4 + kRootOf4);
 }
 
@@ -153,6 +152,68 @@ TEST(EstimateTest, TimeIsWorkByAssumedSpeed) {
                    estimate.time->compute_seconds + estimate.time->communication_seconds);
   EXPECT_DOUBLE_EQ(estimate.tokens_per_second(), 128 / estimate.time->seconds());
   EXPECT_FALSE(EstimateOf({}).time);
+}
+
+TEST(EstimateTest, OneReductionHasNothingToAddTo) {
+  // Of a GPU, in float32: gradients of several reductions are added to those that are there.
+  const auto slots = [](const std::string& sync) {
+    const TrainConfig config =
+        EstimatedConfig({"train.grad_accumulation=2", "train.sync_each_micro_batch=" + sync});
+    const ModelConfig model = EstimatedModel();
+    const std::vector<WeightGroup> groups =
+        GroupsOf(WeightsOf(config, model), config, ArrangementOf(config.parallel, 4), 2);
+    return groups.front().memory.reduces_to_slot;
+  };
+  EXPECT_TRUE(slots("true"));
+  EXPECT_FALSE(slots("false"));
+}
+
+TEST(EstimateTest, AnAutomaticBackendIsThatOfTheMachine) {
+  const auto with = [](const std::string& automatic, const std::string& backend) {
+    return EstimateRun(EstimatedConfig({"parallel.backend=" + backend}), EstimatedModel(),
+                       {.ranks = 4, .speed = {}, .auto_backend = automatic});
+  };
+  EXPECT_TRUE(with("nccl", "auto").arrangement.is_gpu);
+  EXPECT_FALSE(with("gloo", "auto").arrangement.is_gpu);
+  EXPECT_EQ(with("shm", "auto").peak(), with("nccl", "shm").peak());
+  EXPECT_LT(with("shm", "auto").peak(), with("nccl", "auto").peak());
+  EXPECT_TRUE(with("shm", "nccl").arrangement.is_gpu);
+}
+
+TEST(EstimateTest, AsynchronousSavesHaveACopyOnTheHost) {
+  const auto with = [](const std::string& backend, const std::vector<std::string>& more) {
+    std::vector<std::string> settings = {"checkpoint.dir=c", "parallel.backend=" + backend};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return EstimateOf(settings);
+  };
+  const int64_t shards = 3 * kBlockOf4 + kRootOf4;
+  EXPECT_EQ(with("gloo", {}).checkpoint_copy, 12 * shards);
+  EXPECT_EQ(with("gloo", {}).peak() - with("gloo", {"checkpoint.async=false"}).peak(), 12 * shards);
+  EXPECT_EQ(with("nccl", {}).checkpoint_copy, 12 * shards);
+  EXPECT_EQ(with("nccl", {}).peak(), with("nccl", {"checkpoint.async=false"}).peak());
+  EXPECT_EQ(EstimateOf({"parallel.backend=gloo"}).checkpoint_copy, 0);
+  // The base of adapters is not saved.
+  EXPECT_LT(with("gloo", {"lora.rank=1"}).checkpoint_copy, 4 * shards);
+  EXPECT_GT(with("gloo", {"lora.rank=1"}).checkpoint_copy, 0);
+}
+
+TEST(EstimateTest, WhatInt64CannotCountIsRefused) {
+  const auto model = [](int64_t layers) {
+    const Json document = {{"model_type", "llama"},
+                           {"vocab_size", 256},
+                           {"hidden_size", int64_t{1} << 22},
+                           {"intermediate_size", int64_t{1} << 22},
+                           {"num_hidden_layers", layers},
+                           {"num_attention_heads", 1024},
+                           {"max_position_embeddings", int64_t{1} << 31}};
+    return ParseModelConfig(document, "model");
+  };
+  const EstimateOptions options{.ranks = 4, .speed = {}};
+  EXPECT_THROW(EstimateRun(EstimatedConfig(), model(8192), options), ConfigError);
+  EXPECT_GT(EstimateRun(EstimatedConfig(), model(64), options).peak(), int64_t{1} << 50);
+  const TrainConfig long_windows =
+      EstimatedConfig({"data.seq_len=2147483648", "train.micro_batch_size=512"});
+  EXPECT_THROW(EstimateRun(long_windows, model(1), options), ConfigError);
 }
 
 TEST(EstimateTest, BatchesThatCannotBeSharedAreRefused) {

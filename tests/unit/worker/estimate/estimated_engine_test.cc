@@ -8,8 +8,11 @@
 
 #include "fsdp_runtime/src/engine/planned_memory.h"
 #include "tests/bench/instant_collectives.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/estimate/small_estimate.h"
+#include "tests/unit/worker/estimate/stored_base.h"
 #include "tests/unit/worker/models/family_documents.h"
+#include "worker/estimate/base_dtype.h"
 #include "worker/estimate/held_memory.h"
 #include "worker/models/causal_lm.h"
 #include "worker/run/sharded_model.h"
@@ -50,6 +53,9 @@ struct EngineCase {
   std::string reduce = "float32";
   std::string strategy = "full_shard";
   int64_t forwards = 1;
+  /// Of adapters beside a base in a file of bfloat16; 0: none.
+  int64_t rank = 0;
+  std::string freeze = "[]";
 };
 
 std::vector<EngineCase> EngineCases() {
@@ -60,6 +66,13 @@ std::vector<EngineCase> EngineCases() {
         for (const char* strategy : {"full_shard", "shard_grad_op"}) {
           cases.push_back({backend, ranks, param, "float32", strategy, 1});
           cases.push_back({backend, ranks, param, param, strategy, 2});
+          cases.push_back({backend, ranks, param, "float32", strategy, 1, /*rank=*/2});
+          cases.push_back({.backend = backend,
+                           .ranks = ranks,
+                           .param = param,
+                           .strategy = strategy,
+                           .forwards = 2,
+                           .freeze = R"(["*mlp*"])"});
         }
       }
     }
@@ -84,20 +97,26 @@ fsdp::plan::MemoryPlan PlanOfEngine(const TrainConfig& config, const ModelConfig
 TEST(EstimatedEngineTest, HeldMemoryIsWhatTheEnginePlans) {
   for (const char* family : {"llama", "gpt2"}) {
     const ModelConfig model = ParseModelConfig(DocumentOf(family), "config.json");
+    const checkpoint::TemporaryDirectory directory;
+    const std::string weights = directory / "weights.safetensors";
+    WriteZeros(model, "BF16", weights);
     for (const EngineCase& wanted : EngineCases()) {
       const TrainConfig config = EstimatedConfig(
           {"parallel.backend=" + wanted.backend, "precision.param=" + wanted.param,
            "precision.reduce=" + wanted.reduce, "parallel.strategy=" + wanted.strategy,
+           "model.weights=" + weights, "lora.rank=" + std::to_string(wanted.rank),
+           "train.freeze=" + wanted.freeze,
            "train.grad_accumulation=" + std::to_string(wanted.forwards)});
       const std::vector<WeightGroup> groups =
-          GroupsOf(WeightsOf(config, model), config, ArrangementOf(config.parallel, wanted.ranks),
-                   wanted.forwards);
+          GroupsOf(WeightsOf(config, model, DtypeOfStoredBase(config, model)), config,
+                   ArrangementOf(config.parallel, wanted.ranks), wanted.forwards);
       const HeldMemory held = HeldMemoryOf(groups, /*keeps_whole_gradients=*/false);
       const fsdp::plan::MemoryPlan plan = PlanOfEngine(config, model, wanted);
       const std::string name = std::string(family) + ", " + wanted.backend + ", " +
                                std::to_string(wanted.ranks) + ", " + wanted.param + ", " +
                                wanted.reduce + ", " + wanted.strategy + ", " +
-                               std::to_string(wanted.forwards);
+                               std::to_string(wanted.forwards) +
+                               (wanted.rank > 0 ? ", adapters" : "") + ", frozen " + wanted.freeze;
       EXPECT_EQ(held.shards, plan.shard_bytes) << name;
       EXPECT_EQ(held.gradients, plan.gradient_bytes) << name;
       EXPECT_EQ(held.gathered, plan.parameter_slot_bytes) << name;

@@ -56,6 +56,51 @@ TEST_F(RunEstimateTest, MistakesAreThoseOfTheRun) {
             std::string::npos);
 }
 
+TEST_F(RunEstimateTest, WhatTheModelDoesNotTakeIsRefused) {
+  const auto refusal = [this](const char* section, const char* key, const Json& value) {
+    const Json before = merged_[section][key];
+    merged_[section][key] = value;
+    const std::string message = checkpoint::MessageOf<ConfigError>([this] { Answer(); });
+    merged_[section][key] = before;
+    return message;
+  };
+  EXPECT_NE(refusal("data", "seq_len", 65).find("max_position_embeddings = 64"), std::string::npos);
+  EXPECT_NE(refusal("train", "micro_batch_size", int64_t{1} << 37)
+                .find("expected at most 2^40 tokens per step"),
+            std::string::npos);
+  EXPECT_NE(refusal("train", "global_batch_size", int64_t{1} << 37)
+                .find("train.global_batch_size * data.seq_len: expected at most 2^40"),
+            std::string::npos);
+  EXPECT_NE(refusal("train", "freeze", Json::array({"*.ln_1.*"})).find("matches a parameter"),
+            std::string::npos);
+  EXPECT_NE(refusal("train", "freeze", Json::array({"lm_head*", "model.*"}))
+                .find("leave a parameter to be trained"),
+            std::string::npos);
+  EXPECT_FALSE(Answer().is_null());
+}
+
+TEST_F(RunEstimateTest, ASpeedBeyondAllMachinesIsANumber) {
+  request_.peak_flops = 1e30;
+  request_.bandwidth = 0x1p59;
+  const std::string text = RunEstimate(merged_, request_, 2);
+  EXPECT_EQ(text.find(" -"), std::string::npos) << text;
+}
+
+TEST_F(RunEstimateTest, SavesAreToldWhereTheyTakeMemory) {
+  merged_["checkpoint"]["dir"] = "c";
+  EXPECT_NE(RunEstimate(merged_, request_, 2).find("on the host, for saves"), std::string::npos);
+  merged_["parallel"]["backend"] = "shm";
+  EXPECT_NE(RunEstimate(merged_, request_, 2).find("copy for checkpoints"), std::string::npos);
+}
+
+TEST(PeakTextTest, NamesTheDevice) {
+  Estimate estimate;
+  estimate.batches = 1536;
+  EXPECT_EQ(PeakText(estimate), "1.5 KiB of a rank with a GPU");
+  estimate.arrangement.is_gpu = false;
+  EXPECT_EQ(PeakText(estimate), "1.5 KiB of a rank on a CPU");
+}
+
 TEST_F(RunEstimateTest, DevicesAreKnownByName) {
   request_.peak_flops.reset();
   request_.device = "H100";

@@ -7,10 +7,12 @@
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +70,24 @@ std::shared_ptr<CausalLm> Merged(const Json& document, const CausalLm& adapted) 
 
 at::Tensor Tokens() { return at::arange(24, at::kLong).remainder(61).view({2, 12}); }
 
+/// How many segments of the graph behind `loss` are computed again in backward.
+size_t CheckpointsBehind(const at::Tensor& loss) {
+  std::vector<torch::autograd::Node*> open = {loss.grad_fn().get()};
+  std::set<torch::autograd::Node*> seen(open.begin(), open.end());
+  size_t count = 0;
+  while (!open.empty()) {
+    torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    count += node->name() == "FsdpActivationCheckpoint" ? 1 : 0;
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      if (edge.is_valid() && seen.insert(edge.function.get()).second) {
+        open.push_back(edge.function.get());
+      }
+    }
+  }
+  return count;
+}
+
 class LoraTest : public testing::TestWithParam<const char*> {
  protected:
   static Json Document(bool is_tied) {
@@ -120,6 +140,20 @@ TEST_P(LoraTest, GradientsAreThoseOfTheProduct) {
       }
     }
   }
+}
+
+TEST_P(LoraTest, EachBlockWithAnAdapterIsCheckpointed) {
+  const auto model = Adapted(Document(/*is_tied=*/false), Lora4({kAllLinear}));
+  model->CheckpointActivations();
+  EXPECT_EQ(CheckpointsBehind(model->Loss(Tokens(), Tokens())), 2u);  // of two blocks
+  // The first block is frozen whole: it keeps nothing, and has nothing to be computed again.
+  const auto last =
+      Adapted(Document(/*is_tied=*/false),
+              Lora4({std::string(GetParam()) == "gpt2" ? "1.attn.c_attn" : "1.self_attn.v_proj"}));
+  last->CheckpointActivations();
+  EXPECT_EQ(CheckpointsBehind(last->Loss(Tokens(), Tokens())), 1u);
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(model->Loss(Tokens(), Tokens()).requires_grad());
 }
 
 TEST_P(LoraTest, TheBaseHasNoGradients) {

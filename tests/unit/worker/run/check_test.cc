@@ -2,17 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "formats/checkpoint/commit.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
+#include "tests/unit/worker/run/small_run.h"
 #include "worker/config/config_schema.h"
 
 namespace fsdprun::worker {
@@ -40,12 +40,30 @@ class CheckTest : public testing::Test {
   std::string Refused(int64_t ranks = 2) {
     return checkpoint::MessageOf<ConfigError>([&] { Check(ranks); });
   }
-  std::vector<std::string> Files() const {
-    std::vector<std::string> files;
+  /// A checkpoint of step 1 of a run that differs from resolved_ by `changes`: sections of keys.
+  void Save(const Json& changes) const {
+    Json resolved = resolved_;
+    MergeConfig(resolved, changes, "changes");
+    const ModelConfig model = ReadModelConfig(directory_ / "config.json");
+    SmallRun run(model, changes);
+    run.state.record = RecordRun(model, resolved, /*world_size=*/2);
+    checkpoint::SaverOptions options;
+    options.dir = resolved_["checkpoint"]["dir"];
+    options.group = run.group();
+    checkpoint::Saver saver(options);
+    run.state.step = 1;
+    saver.Save(1, Capture(run.state, run.config));
+    saver.Release();
+  }
+  /// Contents by name, with the time of the last change.
+  std::map<std::string, std::string> Files() const {
+    std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
-      files.push_back(entry.path().string());
+      const std::string path = entry.path().string();
+      files[path] =
+          std::to_string(entry.last_write_time().time_since_epoch().count()) +
+          (entry.is_regular_file() ? checkpoint::ReadWholeFile(path, int64_t{1} << 30) : "");
     }
-    std::sort(files.begin(), files.end());
     return files;
   }
 
@@ -54,14 +72,14 @@ class CheckTest : public testing::Test {
 };
 
 TEST_F(CheckTest, SaysWhatWouldHappenAndChangesNothing) {
-  const std::vector<std::string> before = Files();
+  const std::map<std::string, std::string> before = Files();
   const std::string text = Check();
   for (const char* part :
        {"nothing was started or written", "llama of ", "random weights (model.seed 0)",
         "10 windows of 32 tokens, of 321 bytes of text", "2: 2 divide a model (full_shard), 1 copy",
         "5 of 2 windows, in 1 forwards of at most 1 on a rank; 1 epochs", "adamw, rate 0.001",
         "at step 0", "/checkpoints, every 30 minutes, at the end; each has ",
-        "/metrics/metrics.jsonl", "of a rank, by the estimate"}) {
+        "/metrics/metrics.jsonl", "of a rank "}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_EQ(Files(), before);
@@ -109,6 +127,55 @@ TEST_F(CheckTest, WeightsAreComparedByTheirHeaders) {
             std::string::npos);
   resolved_["model"]["weights"] = directory_ / "absent";
   EXPECT_THROW(Check(), std::exception);
+}
+
+TEST_F(CheckTest, RefusesACheckpointThatTheRunWouldRefuse) {
+  const Json none = Json::object();
+  const auto lora = [](const Json& section) { return Json{{"lora", section}}; };
+  const auto optimizer = [](const Json& section) { return Json{{"optimizer", section}}; };
+  const struct {
+    Json saved;
+    Json now;
+    const char* words;
+  } cases[] = {
+      {lora({{"rank", 2}}), lora({{"rank", 4}}), "lora.rank was 2 at the checkpoint and is 4 now"},
+      {lora({{"rank", 2}}), lora({{"rank", 2}, {"alpha", 1.0}}), "lora.alpha was 16.0"},
+      {none, lora({{"rank", 2}}), "the checkpoint has no adapters"},
+      {lora({{"rank", 2}}), none, "the checkpoint has adapters alone"},
+      {none, optimizer({{"name", "muon"}}), "was it trained with another optimizer.name"},
+      {optimizer({{"name", "sgd"}}), optimizer({{"name", "sgd"}, {"momentum", 0.9}}),
+       "without optimizer.momentum"},
+      {Json{{"train", {{"freeze", {"*norm*"}}}}}, none, "train.freeze was [\"*norm*\"]"}};
+  resolved_["data"]["on_change"] = "warn";
+  const Json given = resolved_;
+  int64_t number = 0;
+  for (const auto& [saved, now, words] : cases) {
+    resolved_ = given;
+    resolved_["checkpoint"]["dir"] = directory_ / ("checkpoints-" + std::to_string(++number));
+    Save(saved);
+    const std::map<std::string, std::string> before = Files();
+    MergeConfig(resolved_, saved, "saved");
+    EXPECT_NE(Check().find("after step 1, from "), std::string::npos) << words;
+    resolved_["lora"] = given["lora"];
+    resolved_["optimizer"] = given["optimizer"];
+    resolved_["train"] = given["train"];
+    MergeConfig(resolved_, now, "now");
+    const std::string refused = Refused();
+    EXPECT_NE(refused.find(words), std::string::npos) << refused;
+    EXPECT_NE(refused.find("/step-1: "), std::string::npos) << refused;
+    EXPECT_EQ(Files(), before) << words;
+  }
+}
+
+TEST_F(CheckTest, WeightsThatARunWouldNotReadMayBeGone) {
+  resolved_["data"]["on_change"] = "warn";
+  resolved_["model"]["weights"] = directory_ / "absent";
+  Save(Json::object());
+  EXPECT_NE(Check().find("after step 1, from "), std::string::npos);
+  resolved_["checkpoint"]["dir"] = directory_ / "adapters";
+  resolved_["lora"]["rank"] = 2;
+  Save({{"lora", {{"rank", 2}}}});
+  EXPECT_NE(Refused().find("absent"), std::string::npos);  // of them it is the base
 }
 
 TEST_F(CheckTest, ADirectoryThatIsHeldIsRefused) {

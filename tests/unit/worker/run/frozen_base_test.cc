@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -13,6 +15,7 @@
 #include "formats/models/model_flops.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/run/small_run.h"
+#include "worker/estimate/run_rules.h"
 #include "worker/run/optimizer_groups.h"
 
 namespace fsdprun::worker {
@@ -49,13 +52,59 @@ void TrainOneStep(SmallRun& run) {
   run.state.optimizer->ZeroGrad();
 }
 
+/// The weights of `model` as a file, those whose name is `other` in float32 and all else in
+/// `dtype`.
+void WriteWeights(const ShardedModel& model, at::ScalarType dtype, const std::string& path,
+                  const std::string& other = "") {
+  Json header = Json::object();
+  std::string data;
+  for (const fsdp::LocalShard& parameter : model.root.sharded_parameters()) {
+    if (IsAdapterWeight(parameter.fqn)) {
+      continue;
+    }
+    // What bfloat16 can tell, in either dtype.
+    const at::Tensor values = Whole(model, parameter.fqn)
+                                  .to(at::kBFloat16)
+                                  .to(parameter.fqn == other ? at::kFloat : dtype);
+    const size_t begin = data.size();
+    data.append(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+    header[parameter.fqn] = {{"dtype", values.scalar_type() == at::kFloat ? "F32" : "BF16"},
+                             {"shape", values.sizes().vec()},
+                             {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const uint64_t length = text.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), sizeof length) << text << data;
+}
+
+/// A run of adapters beside the weights in a file.
+Json WithBase(const std::string& path, const std::string& param) {
+  Json changes = WithLora({{"rank", 2}});
+  changes["model"]["weights"] = path;
+  changes["precision"] = {{"param", param}};
+  changes["optimizer"] = {{"lr", 0.1}};
+  return changes;
+}
+
+/// Of the parameters of the model itself, or of its adapters.
+std::set<at::ScalarType> DtypesOf(const ShardedModel& model, bool of_adapters) {
+  std::set<at::ScalarType> dtypes;
+  for (const fsdp::LocalShard& parameter : model.root.sharded_parameters()) {
+    if (IsAdapterWeight(parameter.fqn) == of_adapters) {
+      dtypes.insert(parameter.local.scalar_type());
+    }
+  }
+  return dtypes;
+}
+
 std::string RefusalOf(const Json& changes) {
   Json resolved = DefaultConfig();
   resolved["model"]["config"] = "unused";
   resolved["data"]["train"] = {"unused"};
   MergeConfig(resolved, changes, "changes");
   return checkpoint::MessageOf<ConfigError>(
-      [&] { FrozenWeights(ParseConfig(resolved), SmallLlama()); });
+      [&] { CheckFitsModel(ParseConfig(resolved), SmallLlama(), 1); });
 }
 
 TEST(FrozenBaseTest, NamesThatAreNoneAreRefused) {
@@ -146,6 +195,69 @@ TEST(FrozenBaseTest, DigestIsOfTheBaseAlone) {
   changes["model"]["seed"] = 1;
   SmallRun other_base(SmallLlama(), changes);
   EXPECT_NE(DigestOfBase(other_base.state.model, other_base.world), digest);
+}
+
+TEST(FrozenBaseTest, ABaseIsKeptInTheDtypeThatComputesIfItsFilesHaveIt) {
+  const checkpoint::TemporaryDirectory directory;
+  const std::string narrow = directory / "narrow.safetensors",
+                    wide = directory / "wide.safetensors", mixed = directory / "mixed.safetensors";
+  {
+    const SmallRun model;
+    WriteWeights(model.state.model, at::kBFloat16, narrow);
+    WriteWeights(model.state.model, at::kFloat, wide);
+    WriteWeights(model.state.model, at::kBFloat16, mixed, kFrozenNorm);
+  }
+  const auto dtypes_with = [](const std::string& path, const std::string& param) {
+    const SmallRun run(SmallLlama(), WithBase(path, param));
+    EXPECT_THAT(DtypesOf(run.state.model, /*of_adapters=*/true), ElementsAre(at::kFloat));
+    return DtypesOf(run.state.model, /*of_adapters=*/false);
+  };
+  EXPECT_THAT(dtypes_with(narrow, "bfloat16"), ElementsAre(at::kBFloat16));
+  EXPECT_THAT(dtypes_with(narrow, "float32"), ElementsAre(at::kFloat));
+  EXPECT_THAT(dtypes_with(wide, "bfloat16"), ElementsAre(at::kFloat));
+  EXPECT_THAT(dtypes_with(mixed, "bfloat16"), ElementsAre(at::kFloat));
+  EXPECT_THAT(dtypes_with("none", "bfloat16"), ElementsAre(at::kFloat));
+}
+
+TEST(FrozenBaseTest, ABaseOfHalfTheMemoryComputesTheSame) {
+  const checkpoint::TemporaryDirectory directory;
+  const std::string narrow = directory / "narrow.safetensors",
+                    wide = directory / "wide.safetensors";
+  {
+    const SmallRun model;
+    WriteWeights(model.state.model, at::kBFloat16, narrow);
+    WriteWeights(model.state.model, at::kFloat, wide);
+  }
+  SmallRun halved(SmallLlama(), WithBase(narrow, "bfloat16"));
+  SmallRun full(SmallLlama(), WithBase(wide, "bfloat16"));
+  const std::string digest = DigestOfBase(full.state.model, full.world);
+  EXPECT_EQ(DigestOfBase(halved.state.model, halved.world), digest);
+  for (int step = 0; step < 3; ++step) {
+    TrainOneStep(halved);
+    TrainOneStep(full);
+  }
+  bool are_trained = false;
+  for (const fsdp::LocalShard& parameter : full.state.model.root.sharded_parameters()) {
+    const at::Tensor values = Whole(full.state.model, parameter.fqn);
+    EXPECT_TRUE(Whole(halved.state.model, parameter.fqn).to(at::kFloat).equal(values))
+        << parameter.fqn;
+    are_trained = are_trained ||
+                  (parameter.fqn.ends_with("lora_B.weight") && values.ne(0).any().item<bool>());
+  }
+  EXPECT_TRUE(are_trained);
+  EXPECT_EQ(DigestOfBase(halved.state.model, halved.world), digest);
+}
+
+// What train.freeze keeps is saved with all that can be trained on.
+TEST(FrozenBaseTest, WhatIsFrozenWithoutAdaptersIsInFloat32) {
+  const checkpoint::TemporaryDirectory directory;
+  const std::string narrow = directory / "narrow.safetensors";
+  WriteWeights(SmallRun().state.model, at::kBFloat16, narrow);
+  Json changes = WithFrozen({kFrozenNorm});
+  changes["model"]["weights"] = narrow;
+  changes["precision"] = {{"param", "bfloat16"}};
+  const SmallRun run(SmallLlama(), changes);
+  EXPECT_THAT(DtypesOf(run.state.model, /*of_adapters=*/false), ElementsAre(at::kFloat));
 }
 
 TEST(FrozenBaseTest, PatternsOfNoDecayMayBeOfTheBase) {

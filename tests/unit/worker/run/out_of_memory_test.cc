@@ -1,6 +1,8 @@
 #include "worker/run/out_of_memory.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <fsdp/collectives.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -9,6 +11,7 @@
 #include <string>
 
 #include "proto/worker_contract.h"
+#include "tests/unit/base/address_sanitizer.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/run/small_run.h"
 #include "worker/batch/micro_batch_limit.h"
@@ -32,6 +35,27 @@ TEST(OutOfMemoryTest, AllocationsThatFailAreKnown) {
   EXPECT_FALSE(IsOutOfMemory(std::runtime_error("out of luck\nCUDA error: out of memory")));
 }
 
+// Else each rank would say that it had no memory, and the first to say so would be the cause.
+TEST(OutOfMemoryTest, WhatAPeerHadNoMemoryForIsNotThisRanks) {
+  const std::string text = "rank 1 left: [enforce fail] DefaultCPUAllocator: can't allocate memory";
+  const fsdp::PeerError error(c10::SourceLocation{__func__, __FILE__, __LINE__}, text);
+  EXPECT_FALSE(IsOutOfMemory(error));
+  EXPECT_TRUE(IsOutOfMemory(TorchError(text)));
+}
+
+// By the allocator's own words, whichever they are in this version of LibTorch.
+TEST(OutOfMemoryTest, TheHostsAllocatorIsUnderstood) {
+  if (kHasAddressSanitizer) {
+    GTEST_SKIP() << "AddressSanitizer ends the process instead";
+  }
+  try {
+    const at::Tensor more_than_there_is = at::empty({int64_t{1} << 60}, at::kChar);
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(IsOutOfMemory(error)) << error.what();
+  }
+}
+
 class EndForMemoryTest : public testing::Test {
  protected:
   EndForMemoryTest() {
@@ -43,13 +67,15 @@ class EndForMemoryTest : public testing::Test {
     resolved_["parallel"]["backend"] = "gloo";
   }
   /// How it ends, with forwards of so many windows.
-  MemoryError End(int64_t windows, bool is_restarted = true) {
+  MemoryError End(int64_t windows, bool is_restarted = true, int64_t ranks = 1,
+                  bool is_evaluation = false) {
     TrainConfig config = ParseConfig(resolved_);
     config.train.micro_batch_size = windows;
     try {
-      EndForMemory(*file_system_,
-                   {config, resolved_, model_, 12, 0, 1, "run", "launch", is_restarted},
-                   std::bad_alloc());
+      EndForMemory(
+          *file_system_,
+          {config, resolved_, model_, 12, 0, ranks, "run", "launch", is_restarted, is_evaluation},
+          std::bad_alloc());
     } catch (const MemoryError& error) {
       return error;
     }
@@ -78,7 +104,26 @@ TEST_F(EndForMemoryTest, HalfIsWrittenForTheNextStart) {
       << text;
   ASSERT_TRUE(Written());
   EXPECT_EQ(Written()->windows, 4);
-  EXPECT_TRUE(IsFor(*Written(), "run", "", MicroBatchSettings(resolved_, 1)));
+  EXPECT_EQ(WhyNotFor(*Written(), {"run", "", MicroBatchSettings(resolved_, model_, 1), true}), "");
+}
+
+// 16 windows of 8 ranks are 2 in a forward, whatever train.micro_batch_size would allow.
+TEST_F(EndForMemoryTest, HalfIsOfWhatAForwardReallyHas) {
+  resolved_["train"]["global_batch_size"] = 16;
+  const std::string text = End(8, /*is_restarted=*/true, /*ranks=*/8).what();
+  EXPECT_NE(text.find("no memory for a forward and backward of 2 windows: "), std::string::npos)
+      << text;
+  EXPECT_EQ(Written()->windows, 1);
+  resolved_["train"]["global_batch_size"] = 8;
+  EXPECT_TRUE(End(8, /*is_restarted=*/true, /*ranks=*/8).is_final());
+}
+
+TEST_F(EndForMemoryTest, AnEvaluationIsNamed) {
+  const std::string text =
+      End(8, /*is_restarted=*/true, /*ranks=*/1, /*is_evaluation=*/true).what();
+  EXPECT_EQ(text.find("the evaluation after step 12: no memory for a forward of 8 windows"), 0u)
+      << text;
+  EXPECT_EQ(Written()->windows, 4);
 }
 
 TEST_F(EndForMemoryTest, WithoutALauncherThereIsAdvice) {

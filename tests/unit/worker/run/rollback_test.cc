@@ -5,11 +5,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "formats/models/lora.h"
+#include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/data/data_folder.h"
 #include "tests/unit/worker/run/small_run.h"
 #include "worker/run/failure.h"
@@ -20,7 +23,7 @@ namespace {
 /// A run without a launcher, which nothing tells which checkpoints are its own.
 class RollbackTest : public DataFolderTest {
  protected:
-  RollbackTest() {
+  explicit RollbackTest(const Json& changes = Json::object()) : run_(SmallLlama(), changes) {
     run_.config.data.seq_len = 8;
     run_.config.train.steps = 100;
     run_.config.checkpoint.is_async = false;
@@ -107,7 +110,7 @@ TEST_F(RollbackTest, GoesBackToItsOwnWhateverWasToBeResumed) {
     run_.state.step = run_.state.tokens = 0;
     run_.state.cursor = {};
     run_.state.bad_data.clear();
-    run_.state.optimizer = MakeOptimizer(run_.state.model.root, run_.config.optimizer);
+    run_.state.optimizer = MakeOptimizer(run_.state.model, run_.config.optimizer);
     Start("own of " + std::to_string(resume.size()), resume);
     TrainAndSave(4);
     TrainTo(6);
@@ -197,6 +200,62 @@ TEST_F(RollbackTest, DataThatAreOthersNowHaveNoRangesToLeaveOut) {
   Start("own", "auto");
   EXPECT_EQ(run_.state.step, 2);
   EXPECT_TRUE(run_.state.bad_data.empty());
+}
+
+class AdapterRollbackTest : public RollbackTest {
+ protected:
+  AdapterRollbackTest() : RollbackTest({{"lora", {{"rank", 2}}}, {"optimizer", {{"lr", 0.1}}}}) {}
+
+  std::map<std::string, at::Tensor> Weights() const {
+    std::map<std::string, at::Tensor> weights;
+    for (const fsdp::LocalShard& slice : run_.state.model.root.sharded_parameters()) {
+      weights[slice.fqn] = slice.local.clone();
+    }
+    return weights;
+  }
+  /// As another process, which has not read the base yet.
+  void StartAgain(const std::string& base) {
+    End();
+    run_.config.model.weights = base;
+    run_.state.record.adapters.erase(kBaseDigest);
+    Start("own", "auto");
+  }
+  std::string RefusalWith(const std::string& base) {
+    return checkpoint::MessageOf<ConfigError>([&] { StartAgain(base); });
+  }
+};
+
+TEST_F(AdapterRollbackTest, AdaptersGoBackAndTheirBaseStays) {
+  Start("own", "none");
+  const auto first = Weights();
+  TrainAndSave(2);
+  const auto saved = Weights();
+  TrainTo(4);
+  const auto last = Weights();
+  GoBack();
+  EXPECT_EQ(run_.state.step, 2);
+  for (const auto& [name, values] : Weights()) {
+    EXPECT_TRUE(values.equal(saved.at(name))) << name;
+    EXPECT_EQ(values.equal(last.at(name)), !IsAdapterWeight(name)) << name;
+    EXPECT_TRUE(IsAdapterWeight(name) || values.equal(first.at(name))) << name;
+  }
+}
+
+// Whoever chose another checkpoint, or none, would lose what was trained.
+TEST_F(AdapterRollbackTest, ABaseThatIsGoneIsToldAsSuch) {
+  Start("own", "none");
+  TrainAndSave(2);
+  const std::string refusal = RefusalWith(Path("gone"));
+  EXPECT_THAT(refusal, testing::HasSubstr("/step-2, which has adapters alone, because of their "
+                                          "base: "));
+  EXPECT_THAT(refusal, testing::EndsWith("; set model.weights to where it is now"));
+}
+
+TEST_F(AdapterRollbackTest, OtherAdaptersAreRefusedBeforeTheBaseIsRead) {
+  Start("own", "none");
+  TrainAndSave(2);
+  run_.state.record.adapters["lora.alpha"] = 1.0;
+  EXPECT_THAT(RefusalWith(Path("gone")), testing::HasSubstr("lora.alpha was 16.0"));
 }
 
 }  // namespace

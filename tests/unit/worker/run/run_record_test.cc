@@ -231,6 +231,24 @@ TEST_F(RunRecordTest, AnotherBaseIsAnotherModel) {
               ElementsAre("the digest of the base was \"aa\" at the checkpoint and is \"bb\" now"));
 }
 
+TEST_F(RunRecordTest, WhatACheckpointLacksIsSaidByItsRun) {
+  const std::string missing = "it lacks optim.state.lm_head.weight.exp_avg";
+  const RunRecord now = Now();
+  EXPECT_EQ(DescribeMismatch(Saved(now), now, missing), missing);
+  RunRecord frozen = now;
+  frozen.settings["train.freeze"] = {"lm_head*"};
+  const std::string text = DescribeMismatch(Saved(frozen), now, missing);
+  EXPECT_THAT(text, HasSubstr("train.freeze was [\"lm_head*\"] at the checkpoint and is [] now"));
+  EXPECT_THAT(text, HasSubstr("model.weights"));
+  EXPECT_EQ(DescribeMismatch(Saved(frozen), now, "it lacks model.x"), "it lacks model.x");
+  frozen.settings["optimizer.name"] = "sgd";  // that is reason enough
+  EXPECT_EQ(DescribeMismatch(Saved(frozen), now, missing), missing);
+  EXPECT_EQ(DescribeMismatch({}, now, missing), missing);
+  resolved_["lora"]["rank"] = 8;
+  EXPECT_EQ(DescribeMismatch(Saved(now), Now(), missing),
+            "the checkpoint has no adapters, and lora.rank is 8 now");
+}
+
 TEST_F(RunRecordTest, WhatAnOlderVersionDidNotWriteIsNotCompared) {
   RunRecord before = Now();
   before.model.erase("rope_theta");

@@ -118,5 +118,37 @@ TEST_F(RunStateTest, OneInfiniteWeightIsSeen) {
   EXPECT_TRUE(HasFiniteWeights(run_.state.model, run_.world));
 }
 
+/// "key [2, 3]" of each tensor, sorted.
+std::set<std::string> KeysAndShapes(const checkpoint::State& state) {
+  std::set<std::string> keys;
+  for (const fsdp::LocalShard& slice : state.tensors) {
+    keys.insert(slice.fqn + " " + Json(slice.global_shape).dump());
+  }
+  return keys;
+}
+
+TEST(CheckpointKeysTest, AreThoseOfACheckpointWithoutAModel) {
+  const Json adamw = {{"optimizer", {{"name", "adamw"}}}}, sgd = {{"optimizer", {{"name", "sgd"}}}},
+             momentum = {{"optimizer", {{"name", "sgd"}, {"momentum", 0.9}}}},
+             muon = {{"optimizer", {{"name", "muon"}}}};
+  const Json all = Json::object(), lora = {{"lora", {{"rank", 2}}}},
+             frozen = {{"train", {{"freeze", {"model.layers*"}}}}};
+  for (const Json& optimizer : {adamw, sgd, momentum, muon}) {
+    for (const Json& trained : {all, lora, frozen}) {
+      if (optimizer == muon && trained == frozen) {
+        continue;  // no matrix of a block is left to it
+      }
+      Json changes = optimizer;
+      changes.update(trained);
+      const SmallRun run(SmallLlama(), changes);
+      const checkpoint::State expected = CheckpointTensors(run.state.model, *run.state.optimizer,
+                                                           CaptureSteps(*run.state.optimizer));
+      const checkpoint::State keys = CheckpointKeys(run.config, SmallLlama());
+      EXPECT_EQ(KeysAndShapes(keys), KeysAndShapes(expected)) << changes;
+      EXPECT_EQ(keys.tensors.size(), expected.tensors.size()) << changes;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fsdprun::worker

@@ -31,8 +31,9 @@ class SamplingTest : public testing::Test {
   }
 
   /// Saves a model whose checkpoint has this description.
-  void Save(const std::optional<RunDescription>& description) const {
-    SmallRun run(ParseModelConfig(kModel, "test"));
+  void Save(const std::optional<RunDescription>& description,
+            const Json& changes = Json::object()) const {
+    SmallRun run(ParseModelConfig(kModel, "test"), changes);
     // New weights are so small that the context hardly matters.
     for (const fsdp::LocalShard& slice : run.state.model.root.sharded_parameters()) {
       slice.local.mul_(20);
@@ -120,6 +121,28 @@ TEST_F(SamplingTest, HowTheModelWasShardedIsNotTakenOver) {
   resolved_["parallel"]["backend"] = "nccl";
   Save(RunDescription{resolved_, kModel});
   EXPECT_EQ(Sampled().size(), 25u);
+}
+
+TEST_F(SamplingTest, OtherAdaptersThanTheCheckpointsAreRefused) {
+  Write("config.json", kModel);
+  Json lora = resolved_;
+  lora["lora"]["rank"] = 2;
+  Save(RunDescription{lora, kModel}, {{"lora", {{"rank", 2}}}});
+  EXPECT_EQ(Sampled().size(), 25u);
+  line_.config = Write("train.json", resolved_);
+  EXPECT_NE(Refusal().find("the checkpoint has adapters alone, and lora.rank is 0 now"),
+            std::string::npos)
+      << Refusal();
+  lora["lora"]["alpha"] = 1.0;
+  line_.config = Write("train.json", lora);
+  EXPECT_NE(Refusal().find("lora.alpha was 16.0 at the checkpoint and is 1.0 now"),
+            std::string::npos)
+      << Refusal();
+  line_.overrides = {"model.on_change=warn"};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Sampled().size(), 25u);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("warning: lora.alpha was 16.0"),
+            std::string::npos);
 }
 
 TEST_F(SamplingTest, GivenConfigurationWinsAndTheContradictionIsTold) {
