@@ -15,7 +15,8 @@ from select_tests import generated_from, project_texts, with_includers
 
 FOLDER = "tests/fuzz/"
 # What all targets have, or what says how they are made.
-COMMON = (FOLDER + "CMakeLists.txt", FOLDER + "fuzz_support.cc", "base/check.cc")
+COMMON = (FOLDER + "CMakeLists.txt", FOLDER + "fuzz_support.cc", "base/check.cc", "cmake/Find", "scripts/apt-packages.txt", "scripts/fuzz",
+          "scripts/lib/fuzz_targets.py", "scripts/lib/select_tests.py")
 
 
 def sources_by_target(text: str) -> dict[str, set[str]]:
@@ -41,7 +42,7 @@ def reached(paths: list[str], texts: dict[str, str], targets: dict[str, set[str]
     """None: all."""
     generated = [header for path in paths if path.endswith(".proto") for header in generated_from(path, texts)]
     found = with_includers(paths + generated, texts)
-    if any(path in COMMON for path in found):
+    if any(path.startswith(COMMON) for path in found):
         return None
     return [name for name, sources in targets.items()
             if any(path.startswith((f"{FOLDER}{name}_fuzz.cc", f"{FOLDER}corpus/{name}/", f"{FOLDER}dictionaries/{name}")) or path in sources or
