@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "fsdp_runtime/shm/reduce.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
 #include "fsdp_runtime/src/comm/gloo_exchange.h"
+#include "fsdp_runtime/src/comm/group_error.h"
 #include "fsdp_runtime/src/comm/host_collectives.h"
 #include "fsdp_runtime/src/comm/sigpipe_block.h"
 
@@ -135,10 +137,22 @@ class GlooCollectives : public HostCollectives {
  private:
   static at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
 
+  /// Errors: the allocator's; peers get a PeerError that names this rank, so that none of them
+  /// takes the want of memory for its own.
   at::Tensor scratch(int lane, int64_t bytes) {
     at::Tensor& kept = scratch_[static_cast<size_t>(lane)];
-    if (!kept.defined() || kept.numel() < bytes) {
+    if (kept.defined() && kept.numel() >= bytes) {
+      return kept;
+    }
+    try {
       kept = at::empty({bytes}, at::kByte);
+    } catch (...) {
+      const int64_t own = place().world_rank(rank());
+      place().membership->revoke({"rank " + std::to_string(own) +
+                                      " has no memory for what it receives in a reduction: " +
+                                      failure_of_current_exception().reason,
+                                  own});
+      throw;
     }
     return kept;
   }

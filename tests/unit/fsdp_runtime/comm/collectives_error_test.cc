@@ -10,6 +10,8 @@
 #include "fsdp_runtime/src/comm/ended_work.h"
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
 #include "fsdp_runtime/src/comm/local_world.h"
+#include "tests/unit/base/address_sanitizer.h"
+#include "tests/unit/base/thread_sanitizer.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -164,6 +166,38 @@ TEST(CollectivesErrorTest, AnOperationBehindAFailureFailsOnAllRanksOfItsGroup) {
     for (const std::string& error : errors) {
       EXPECT_THAT(error, HasSubstr("no such tensor")) << backend;
     }
+  }
+}
+
+// Its peer has the allocator's words, and must not take them for those of an allocation of its own.
+TEST(CollectivesErrorTest, ARankWithoutMemoryForAReductionIsItsCauseAndItsPeersAreVictims) {
+  if (fsdprun::kHasAddressSanitizer || fsdprun::kHasThreadSanitizer) {
+    GTEST_SKIP() << "it ends the process instead";
+  }
+  std::barrier are_formed(2);
+  const auto errors = errors_of("gloo", 2, [&](Collectives& group) {
+    are_formed.arrive_and_wait();  // or rank 1 could hear of the failure before it has its group
+    float element = 0;
+    const int64_t count = group.rank() == 0 ? int64_t{1} << 57 : 2;  // never looked at
+    std::vector<float> small(2);
+    float* const data = group.rank() == 0 ? &element : small.data();
+    const WorkPtr work =
+        group.reduce_scatter_into(at::from_blob(data, {count / 2}, at::kFloat),
+                                  at::from_blob(data, {count}, at::kFloat), ReduceOp::kSum);
+    try {
+      work->wait();
+    } catch (const PeerError& error) {
+      EXPECT_EQ(group.rank(), 1) << "rank 0 is the cause, and no victim";
+      EXPECT_EQ(error.rank, 0);
+      throw;
+    } catch (const c10::Error&) {
+      EXPECT_EQ(group.rank(), 0);
+      throw;
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 0 has no memory for what it receives in a reduction"),
+                             HasSubstr("DefaultCPUAllocator")));
   }
 }
 

@@ -14,20 +14,13 @@
 #include <vector>
 
 #include "tests/unit/base/address_sanitizer.h"
+#include "tests/unit/base/thread_sanitizer.h"
 #include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 #include "worker/checkpoint/exchange.h"
 
 namespace fsdprun::checkpoint {
 namespace {
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kHasThreadSanitizer = true;
-#elif defined(__has_feature)
-constexpr bool kHasThreadSanitizer = __has_feature(thread_sanitizer);
-#else
-constexpr bool kHasThreadSanitizer = false;
-#endif
 
 using ::testing::Contains;
 using ::testing::Each;
