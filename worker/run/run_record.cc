@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -82,6 +83,23 @@ std::optional<Schedule> ScheduleOf(const RunRecord& record) {
   } catch (const Json::exception&) {
     return std::nullopt;
   }
+}
+
+/// Whether weights of adapters, and not their optimizer's state alone, are missing or differ.
+bool IsOfAdapters(const std::string& mismatch) {
+  if (mismatch.find("other shapes") != std::string::npos) {
+    return true;
+  }
+  std::istringstream words(mismatch);
+  for (std::string word; words >> word;) {
+    while (word.ends_with(',') || word.ends_with(';')) {
+      word.pop_back();
+    }
+    if (IsAdapterWeight(word) && !word.starts_with("optim.state.")) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string Number(double value) {
@@ -180,7 +198,9 @@ std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecor
 std::string DescribeMismatch(const RunRecord& before, const RunRecord& now,
                              const std::string& mismatch) {
   const std::vector<std::string> adapters = CompareAdapters(before, now);
-  if (!adapters.empty()) {
+  const bool is_of_adapters =
+      before.adapters.empty() != now.adapters.empty() || IsOfAdapters(mismatch);
+  if (is_of_adapters && !adapters.empty()) {
     return adapters.front();
   }
   const auto of = [](const RunRecord& record, const char* key) {

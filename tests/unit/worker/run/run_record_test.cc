@@ -249,6 +249,23 @@ TEST_F(RunRecordTest, WhatACheckpointLacksIsSaidByItsRun) {
             "the checkpoint has no adapters, and lora.rank is 8 now");
 }
 
+// With model.on_change = "warn" another alpha or base is allowed, and then not why keys are
+// missing.
+TEST_F(RunRecordTest, AdaptersAreTheReasonOnlyIfTheirWeightsAreMissing) {
+  resolved_["lora"]["rank"] = 8;
+  const RunRecord now = Now();
+  RunRecord before = now;
+  before.adapters["lora.alpha"] = 1.0;
+  const std::string weight = "model.layers.0.self_attn.q_proj.lora_A.weight";
+  const std::string alpha = "lora.alpha was 1.0 at the checkpoint and is 16.0 now";
+  const std::string of_optimizer = "it lacks optim.state." + weight + ".exp_avg, optim.state." +
+                                   weight + ".step; was it trained with another optimizer.name?";
+  EXPECT_EQ(DescribeMismatch(Saved(before), now, of_optimizer), of_optimizer);
+  EXPECT_EQ(DescribeMismatch(Saved(before), now, "it lacks x, " + weight + "; why?"), alpha);
+  EXPECT_EQ(DescribeMismatch(Saved(before), now, "other shapes: x (stored [2], expected [4])"),
+            alpha);
+}
+
 TEST_F(RunRecordTest, WhatAnOlderVersionDidNotWriteIsNotCompared) {
   RunRecord before = Now();
   before.model.erase("rope_theta");
