@@ -3,6 +3,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "formats/checkpoint/error.h"
+#include "formats/checkpoint/file_system.h"
 #include "formats/tensors/open_tensors.h"
 #include "formats/tensors/stored_dtype.h"
 
@@ -16,6 +18,11 @@ std::string DtypeOfStoredBase(const TrainConfig& config, const ModelConfig& mode
     const std::unique_ptr<TensorSource> files = OpenTensors(config.model.weights);
     const bool is_bfloat16 = AreWeightsStoredIn(*files, "bfloat16", model.names.ignored_suffixes);
     return is_bfloat16 ? "bfloat16" : "float32";
+  } catch (const checkpoint::CheckpointError& error) {
+    if (checkpoint::MayPass(error.error_number())) {
+      throw;
+    }
+    return "float32";
   } catch (const std::runtime_error&) {
     return "float32";
   }

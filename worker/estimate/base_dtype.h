@@ -16,8 +16,9 @@ namespace fsdprun::worker {
 // checkpoints have in float32, like all that they can train on.
 
 /// The dtype of all weights in the files of model.weights, if that is bfloat16, by what the files
-/// say of their tensors; else "float32", also if they cannot be read, which their load will say.
-/// Looks only if the model is a base of adapters.
+/// say of their tensors; else "float32", also if they are damaged or absent, which their load will
+/// say. Looks only if the model is a base of adapters. Errors: checkpoint::CheckpointError for what
+/// may pass.
 std::string DtypeOfStoredBase(const TrainConfig& config, const ModelConfig& model);
 
 /// The dtype of the model's own weights on a rank, of which the files have `stored`: Note [Dtype of

@@ -41,6 +41,15 @@ std::string TrainedText(const ShardedModel& model) {
          (model.has_adapters ? " of adapters, which alone are trained," : " are trained,");
 }
 
+std::string DtypeOfFrozen(const ShardedModel& model) {
+  for (const fsdp::LocalShard& parameter : model.root.sharded_parameters()) {
+    if (model.frozen.contains(parameter.fqn) && parameter.local.scalar_type() == at::kBFloat16) {
+      return "bfloat16";
+    }
+  }
+  return "float32";
+}
+
 }  // namespace
 
 bool IsCheckpointIn(const std::string& path, const std::string& dir) {
@@ -196,6 +205,7 @@ void Resumer::FillBase() {
   if (!state_.record.adapters.contains(kBaseDigest)) {
     FillWeightsOnAll(context_.config, group_, state_.model);
     state_.record.adapters[kBaseDigest] = DigestOfBase(state_.model, context_.world);
+    context_.report.Event("the base of the adapters is kept in " + DtypeOfFrozen(state_.model));
   }
 }
 
@@ -212,7 +222,7 @@ void Resumer::FillBaseFor(const checkpoint::Candidate& candidate) {
   } catch (const ConfigError& error) {
     throw BaseError("cannot resume from " + candidate.path +
                     ", which has adapters alone, because of their base: " + error.what() +
-                    "; set model.weights to where it is now");
+                    "; set model.weights to where the base is, if it was moved, or mend it");
   }
   if (before && !before->adapters.empty()) {
     now.adapters = Json::object();

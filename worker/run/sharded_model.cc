@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -19,7 +20,6 @@
 #include "worker/models/lora.h"
 #include "worker/run/frozen_base.h"
 #include "worker/weights/load_weights.h"
-#include "worker/world/vote.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -46,15 +46,40 @@ fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool 
   return policy;
 }
 
-/// Of the model's own parameters. Ranks whose files differ come to the same. Collective if there
-/// are adapters.
+/// What `read`, of model.weights, returns on each rank. Collective. Errors: CheckpointError for
+/// what may pass, ConfigError for what a disk cannot read (Note [Faults of reading]), on all ranks
+/// alike.
+std::vector<std::string> ReadOnAll(const checkpoint::Group& group,
+                                   const std::function<std::string()>& read) {
+  try {
+    return checkpoint::ReadPatiently(group, [&] { return checkpoint::AttemptOnAll(group, read); });
+  } catch (const checkpoint::CheckpointError& error) {
+    if (error.error_number() != EIO) {
+      throw;
+    }
+    throw ConfigError(std::string("model.weights: ") + error.what());
+  }
+}
+
+/// Of the model's own parameters. Ranks whose files differ come to the same, and one that cannot
+/// read them for now does not decide for all. Collective if there are adapters. Errors: as
+/// ReadOnAll.
 at::ScalarType DtypeOfModel(const TrainConfig& config, const ModelConfig& description,
                             const World& world) {
   if (!config.lora.is_on()) {
     return at::kFloat;
   }
-  const std::string dtype = DtypeOfBase(config, DtypeOfStoredBase(config, description));
-  return Vote(world, dtype == "float32" ? 1 : 0).Highest() == 0 ? DtypeNamed(dtype) : at::kFloat;
+  const auto look = [&]() -> std::string {
+    return config.precision.param == "float32"
+               ? config.precision.param  // whatever the files have
+               : DtypeOfBase(config, DtypeOfStoredBase(config, description));
+  };
+  const checkpoint::Group group{world.group, world.device, nullptr, nullptr};
+  const std::vector<std::string> dtypes = ReadOnAll(group, look);
+  const bool is_one = std::all_of(dtypes.begin(), dtypes.end(), [&](const std::string& dtype) {
+    return dtype == dtypes.front();
+  });
+  return is_one ? DtypeNamed(dtypes.front()) : at::kFloat;
 }
 
 void Freeze(const std::set<std::string>& names, CausalLm& model) {
@@ -99,8 +124,7 @@ void DrawWeights(uint64_t seed, ShardedModel& model) {
   });
 }
 
-/// Of all ranks: what FillWeights has refused, or nothing. Errors: CheckpointError for what may
-/// pass, ConfigError for what a disk cannot read (Note [Faults of reading]), on all ranks alike.
+/// Of all ranks: what FillWeights has refused, or nothing. Errors: as ReadOnAll.
 std::vector<std::string> RefusalsOfAll(const TrainConfig& config, const checkpoint::Group& group,
                                        ShardedModel& model) {
   const auto fill = [&]() -> std::string {
@@ -111,14 +135,7 @@ std::vector<std::string> RefusalsOfAll(const TrainConfig& config, const checkpoi
       return error.what();
     }
   };
-  try {
-    return checkpoint::ReadPatiently(group, [&] { return checkpoint::AttemptOnAll(group, fill); });
-  } catch (const checkpoint::CheckpointError& error) {
-    if (error.error_number() != EIO) {
-      throw;
-    }
-    throw ConfigError(std::string("model.weights: ") + error.what());
-  }
+  return ReadOnAll(group, fill);
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct ShardedModel {
 
 /// Shards an unmaterialized model over the world's mesh (ArrangeRanks), with the adapters of `lora`
 /// and frozen where the configuration says so. In float32, but for a base that is kept as it is
-/// stored: Note [Dtype of a base]. The shards are not initialised; FillWeights or a
-/// checkpoint does that. Collective. Errors: as FrozenWeights's.
+/// stored: Note [Dtype of a base]. The shards are not initialised; FillWeights or a checkpoint does
+/// that. Collective. Errors: as FrozenWeights's; for the dtype of a base as FillWeightsOnAll's.
 ShardedModel ShardModel(const TrainConfig& config, const ModelConfig& description,
                         const World& world);
 

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <fstream>
 #include <string>
 
+#include "formats/checkpoint/error.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/estimate/small_estimate.h"
 #include "tests/unit/worker/estimate/stored_base.h"
@@ -39,6 +42,16 @@ TEST_F(BaseDtypeTest, WhatCannotBeReadIsNoError) {
   EXPECT_EQ(StoredAt("none"), "float32");
   std::ofstream(path_) << "short";
   EXPECT_EQ(StoredAt(path_), "float32");
+}
+
+// Else a fault of a moment would have the base kept in float32 for the whole run.
+TEST_F(BaseDtypeTest, WhatMayPassIsAnError) {
+  WriteZeros(model_, "BF16", path_);
+  {
+    const checkpoint::PathFault fault(checkpoint::PathFault::kOpen, "weights.safetensors", ESTALE);
+    EXPECT_THROW(StoredAt(path_), checkpoint::CheckpointError);
+  }
+  EXPECT_EQ(StoredAt(path_), "bfloat16");
 }
 
 TEST_F(BaseDtypeTest, OnlyWhatComputesIsKept) {

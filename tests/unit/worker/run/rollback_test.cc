@@ -248,7 +248,8 @@ TEST_F(AdapterRollbackTest, ABaseThatIsGoneIsToldAsSuch) {
   const std::string refusal = RefusalWith(Path("gone"));
   EXPECT_THAT(refusal, testing::HasSubstr("/step-2, which has adapters alone, because of their "
                                           "base: "));
-  EXPECT_THAT(refusal, testing::EndsWith("; set model.weights to where it is now"));
+  EXPECT_THAT(refusal, testing::EndsWith("; set model.weights to where the base is, if it was "
+                                         "moved, or mend it"));
 }
 
 TEST_F(AdapterRollbackTest, OtherAdaptersAreRefusedBeforeTheBaseIsRead) {
