@@ -1,5 +1,6 @@
 #include "worker/batch/micro_batch_limit.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -106,11 +107,11 @@ std::string WhyNotFor(const MicroBatchLimit& limit, const LimitedStart& start) {
              : "another run has found it, whose checkpoints are there";
 }
 
-void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir, int64_t rank,
-                          const MicroBatchLimit& limit) {
+void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir,
+                          std::string writer, const MicroBatchLimit& limit) {
   const std::string path = MicroBatchLimitPath(dir);
-  // A name of its own for each rank.
-  const std::string temporary = path + ".tmp-" + std::to_string(rank);
+  std::replace(writer.begin(), writer.end(), '/', '_');  // a launch may be called anything
+  const std::string temporary = path + ".tmp-" + writer;
   file_system.WriteFile(temporary, EncodeMicroBatchLimit(limit));
   checkpoint::CheckIo(file_system.Rename(temporary, path), "rename to", path);
   checkpoint::CheckIo(file_system.SyncDirectory(dir), "sync", dir);

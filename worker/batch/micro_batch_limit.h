@@ -63,10 +63,10 @@ struct LimitedStart {
 /// counts. Pure.
 std::string WhyNotFor(const MicroBatchLimit& limit, const LimitedStart& start);
 
-/// Puts it in place of the one that is there, durably, or changes nothing. Several ranks may do so
-/// at the same time. Errors: checkpoint::CheckpointError.
-void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir, int64_t rank,
-                          const MicroBatchLimit& limit);
+/// Puts it in place of the one that is there, durably, or changes nothing. Several may do so at the
+/// same time: `writer` is a name that no other of them has. Errors: checkpoint::CheckpointError.
+void WriteMicroBatchLimit(checkpoint::FileSystem& file_system, const std::string& dir,
+                          std::string writer, const MicroBatchLimit& limit);
 
 /// What is next for forwards of `windows`; nullopt if there is nothing smaller. Pure.
 std::optional<int64_t> SmallerMicroBatch(int64_t windows);

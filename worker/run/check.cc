@@ -14,6 +14,7 @@
 
 #include "formats/checkpoint/commit.h"
 #include "formats/checkpoint/file_system.h"
+#include "formats/checkpoint/step_list.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/estimate/base_dtype.h"
 #include "worker/estimate/estimate.h"
@@ -26,6 +27,7 @@
 #include "worker/run/resume.h"
 #include "worker/run/run_record.h"
 #include "worker/run/run_state.h"
+#include "worker/run/start_limit.h"
 #include "worker/run/training_state.h"
 #include "worker/weights/load_weights.h"
 
@@ -89,6 +91,8 @@ void CheckNamedWeights(const RunInputs& inputs, bool is_resumed) {
 struct Start {
   std::optional<checkpoint::Candidate> candidate;
   TrainingState training;
+  /// What the checkpoint says of its run; unset: there is none, or another program has written it.
+  std::optional<RunRecord> record;
   /// Sentences.
   std::vector<std::string> changes;
 };
@@ -96,7 +100,7 @@ struct Start {
 /// Whether the checkpoint has adapters that the run goes on with, and all that it needs.
 void CheckKeysOfStart(const RunInputs& inputs, const checkpoint::Group& group, const RunRecord& now,
                       Start& start) {
-  const std::optional<RunRecord>& before = start.training.run;
+  const std::optional<RunRecord>& before = start.record;
   if (before && inputs.config.lora.is_on()) {
     for (std::string& change : CompareAdapters(*before, now)) {
       if (inputs.config.model.on_change == "refuse") {
@@ -148,11 +152,8 @@ void CompareStart(const RunInputs& inputs, const RunRecord& now, Start& start) {
   }
 }
 
-Start FindStart(const RunInputs& inputs, int64_t ranks) {
-  // A world of this process alone.
-  const checkpoint::Group group{fsdp::init_process_group(fsdp::ProcessGroupOptions{}), at::kCPU,
-                                nullptr, nullptr};
-  Start start{FindToResume(inputs.config.checkpoint, group), {}, {}};
+Start FindStart(const RunInputs& inputs, int64_t ranks, const checkpoint::Group& group) {
+  Start start{FindToResume(inputs.config.checkpoint, group), {}, {}, {}};
   if (start.candidate) {
     checkpoint::State stored;
     stored.training_state_json.clear();
@@ -164,11 +165,23 @@ Start FindStart(const RunInputs& inputs, int64_t ranks) {
       start.training.step = start.candidate->step;
     } else {
       start.training = ParseTrainingState(stored.training_state_json);
+      start.record = start.training.run.value_or(RunRecord{});
     }
     CheckKeysOfStart(inputs, group, now, start);
     CompareStart(inputs, now, start);
   }
   return start;
+}
+
+/// Applies what an earlier start has found out about memory. Returns what is to be told of it.
+std::string LimitFor(const RunInputs& inputs, const WorkerEnvironment& environment,
+                     const Start& start, int64_t ranks, const checkpoint::Group& group,
+                     TrainConfig& limited) {
+  const StartLimit found =
+      FindStartLimit({inputs.config, inputs.resolved, inputs.model, ranks,
+                      start.candidate ? start.candidate->run : "", environment.job_id},
+                     group);
+  return found.limit ? ApplyStartLimit(*found.limit, ranks, limited) : found.left_aside;
 }
 
 void CheckDirectory(const RunInputs& inputs, const WorkerEnvironment& environment,
@@ -200,14 +213,17 @@ std::string WeightsText(const TrainConfig::Model& model) {
                                  : "weights of " + model.weights;
 }
 
-void TellModelAndData(const RunInputs& inputs, const Estimate& estimate, const WriteText& write) {
+void TellModelAndData(const RunInputs& inputs, const Estimate& estimate, const std::string& stored,
+                      const WriteText& write) {
   const TrainConfig& config = inputs.config;
+  const std::string base =
+      config.lora.is_on() ? ", and their base is kept in " + DtypeOfBase(config, stored) : "";
   write(Labelled("model", inputs.model.model_type + " of " + config.model.config + ", " +
                               std::to_string(estimate.parameters) + " parameters" +
                               (estimate.trainable == estimate.parameters
                                    ? ""
                                    : ", " + std::to_string(estimate.trainable) + " are trained") +
-                              "; " + WeightsText(config.model)));
+                              base + "; " + WeightsText(config.model)));
   const TrainData& data = *inputs.train;
   const auto tokenizer = data.tokenizer();
   write(Labelled("data", std::to_string(data.window_count()) + " windows of " +
@@ -305,20 +321,28 @@ void CheckRun(const Json& resolved, int64_t ranks, const WorkerEnvironment& envi
   WorkerEnvironment planned = environment;
   planned.world_size = static_cast<int>(ranks);
   const RunInputs inputs = ReadInputs(resolved, planned, Outputs::kLookedAt);
-  const Estimate estimate =
-      EstimateRun(inputs.config, inputs.model,
-                  {.ranks = ranks,
-                   .speed = {},
-                   .weights_dtype = DtypeOfStoredBase(inputs.config, inputs.model),
-                   .auto_backend = AutoBackendHere(environment.group_world_size == 1)});
+  const EstimateOptions options{.ranks = ranks,
+                                .speed = {},
+                                .weights_dtype = DtypeOfStoredBase(inputs.config, inputs.model),
+                                .auto_backend = AutoBackendHere(environment.group_world_size == 1)};
+  Estimate estimate = EstimateRun(inputs.config, inputs.model, options);
   CheckModule(inputs);
   CheckpointKeys(inputs.config, inputs.model);  // refuses patterns that match nothing
-  const Start start = FindStart(inputs, ranks);
+  // A world of this process alone.
+  const checkpoint::Group group{fsdp::init_process_group(fsdp::ProcessGroupOptions{}), at::kCPU,
+                                nullptr, std::make_shared<checkpoint::StepList>()};
+  const Start start = FindStart(inputs, ranks, group);
+  TrainConfig limited = inputs.config;
+  const std::string limit = LimitFor(inputs, environment, start, ranks, group, limited);
+  estimate = EstimateRun(limited, inputs.model, options);
   CheckNamedWeights(inputs, start.candidate.has_value());
   CheckDirectory(inputs, environment, start);
   write(Labelled("check", "this is what would happen; nothing was started or written"));
-  TellModelAndData(inputs, estimate, write);
+  TellModelAndData(inputs, estimate, options.weights_dtype, write);
   TellSteps(inputs, estimate, write);
+  if (!limit.empty()) {
+    write(Labelled("  limit", limit));
+  }
   TellStart(start, inputs.config.train.steps, write);
   TellPlaces(inputs.config, estimate, write);
   write(Labelled("memory", PeakText(estimate) + ", by the estimate (fsdp-train estimate)"));

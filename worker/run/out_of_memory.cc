@@ -56,8 +56,11 @@ std::string WriteLimit(checkpoint::FileSystem& file_system, const StepWithoutMem
                        int64_t windows) {
   const std::string& dir = failed.config.checkpoint.dir;
   const std::string path = MicroBatchLimitPath(dir);
+  if (failed.is_replaced) {
+    return "; another launch has taken over " + dir + ", so " + path + " is left as it is";
+  }
   try {
-    WriteMicroBatchLimit(file_system, dir, failed.rank,
+    WriteMicroBatchLimit(file_system, dir, failed.launch + "-" + std::to_string(failed.rank),
                          {windows, failed.step, failed.run, failed.launch,
                           MicroBatchSettings(failed.resolved, failed.model, failed.ranks)});
   } catch (const checkpoint::CheckpointError& error) {
@@ -90,7 +93,10 @@ bool IsOutOfMemory(const std::exception& error) {
 
 void EndForMemory(checkpoint::FileSystem& file_system, const StepWithoutMemory& failed,
                   const std::exception& error) {
-  const int64_t windows = PlanStep(failed.config, failed.rank, failed.ranks).largest_forward();
+  // An evaluation takes as many as a forward may have, a step with few for each rank fewer.
+  const int64_t windows =
+      failed.is_evaluation ? failed.config.train.micro_batch_size
+                           : PlanStep(failed.config, failed.rank, failed.ranks).largest_forward();
   const std::string text = Describe(failed, windows) + ": " + FirstLineOf(error);
   if (failed.config.train.on_out_of_memory != "shrink") {
     throw MemoryError(text + AdviceFor(failed) + "; with train.on_out_of_memory=shrink a run " +

@@ -43,6 +43,8 @@ struct StepWithoutMemory {
   /// A launcher will start the ranks again.
   bool is_restarted = false;
   bool is_evaluation = false;
+  /// Another launch has the folder of the checkpoints now.
+  bool is_replaced = false;
 };
 
 /// Note [Out of memory]. Writes how many windows are the most, if train.on_out_of_memory says so,

@@ -16,12 +16,12 @@
 #include "fsdp_runtime/vitals/own_vitals.h"
 #include "worker/batch/micro_batch_limit.h"
 #include "worker/batch/step_plan.h"
-#include "worker/checkpoint/exchange.h"
 #include "worker/metrics/peak_flops.h"
 #include "worker/run/determinism.h"
 #include "worker/run/failure.h"
 #include "worker/run/out_of_memory.h"
 #include "worker/run/resume.h"
+#include "worker/run/start_limit.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/agreement.h"
 
@@ -54,30 +54,6 @@ RunReportOptions ReportOptions(const RunInputs& inputs, const WorkerEnvironment&
       .configuration = inputs.resolved.dump(2),
       .flops_per_token = ModelFlopsPerToken(inputs.model, config.data.seq_len, config.lora.is_on()),
       .is_unicode = environment.is_utf8};
-}
-
-/// Of a limit that is there; empty: there is none. `has_saved`: LimitedStart's.
-struct LimitFile {
-  std::string text;
-  bool has_saved = false;
-};
-
-/// Rank 0's on every rank. Collective. Errors: checkpoint::CheckpointError.
-LimitFile ReadLimitFile(const std::string& dir, const checkpoint::Group& group) {
-  const std::string found = checkpoint::AttemptOnRank0(group, [&] {
-    const std::string path = MicroBatchLimitPath(dir);
-    if (!checkpoint::FileExists(path)) {
-      return std::string("-");
-    }
-    const std::string text = checkpoint::ReadWholeFile(path, kMicroBatchLimitBytesMax);
-    const std::optional<MicroBatchLimit> limit = DecodeMicroBatchLimit(text);
-    const std::vector<checkpoint::StepEntry> saved = checkpoint::ListSteps(dir);
-    const bool has_saved = limit && std::any_of(saved.begin(), saved.end(), [&](const auto& entry) {
-                             return entry.run == limit->run;
-                           });
-    return (has_saved ? "S" : "-") + text;
-  });
-  return {found.substr(1), found.front() == 'S'};
 }
 
 /// Of all devices in a second; 0: not known.
@@ -176,45 +152,14 @@ void Trainer::Resume(const LaunchIdentity& identity, uint64_t generation) {
 }
 
 std::string Trainer::TakeMicroBatchLimit() {
-  TrainConfig& config = inputs_.config;
-  if (config.train.on_out_of_memory != "shrink") {
-    return "";
+  const StartLimit found = FindStartLimit(
+      {inputs_.config, inputs_.resolved, inputs_.model, world_.size(), state_.run, launch_},
+      checkpoint_group_);
+  if (!found.limit) {
+    return found.left_aside;
   }
-  const std::string path = MicroBatchLimitPath(config.checkpoint.dir);
-  const LimitFile file = ReadLimitFile(config.checkpoint.dir, checkpoint_group_);
-  if (file.text.empty()) {
-    return "";
-  }
-  const std::optional<MicroBatchLimit> limit = DecodeMicroBatchLimit(file.text);
-  if (!limit) {
-    return path + " is not what a run writes there, and is left aside";
-  }
-  const std::string why_not = WhyNotFor(
-      *limit, {state_.run, launch_,
-               MicroBatchSettings(inputs_.resolved, inputs_.model, world_.size()), file.has_saved});
-  if (!why_not.empty()) {
-    return path + " says that a forward takes at most " + std::to_string(limit->windows) +
-           " windows, and is left aside: " + why_not;
-  }
-  KeepMicroBatchLimit(*limit);
-  return ApplyMicroBatchLimit(*limit);
-}
-
-std::string Trainer::ApplyMicroBatchLimit(const MicroBatchLimit& limit) {
-  TrainConfig::Train& train = inputs_.config.train;
-  const int64_t given = train.micro_batch_size;
-  const bool kept_gradients = !train.sync_each_micro_batch;
-  LimitMicroBatch(train, limit.windows, world_.size());
-  return "train.micro_batch_size is " + std::to_string(given) + ", and " +
-         std::to_string(limit.windows) + " are used, because step " + std::to_string(limit.step) +
-         " had no memory for more (" + MicroBatchLimitPath(inputs_.config.checkpoint.dir) +
-         "); a step has " + std::to_string(StepSamples(train, world_.size())) +
-         " windows as before, in more forwards" +
-         (kept_gradients && train.sync_each_micro_batch
-              ? ", each of which reduces its gradients (train.sync_each_micro_batch is false, "
-                "which "
-                "takes more memory)"
-              : "");
+  KeepMicroBatchLimit(*found.limit);
+  return ApplyStartLimit(*found.limit, world_.size(), inputs_.config);
 }
 
 void Trainer::KeepMicroBatchLimit(MicroBatchLimit limit) {
@@ -224,7 +169,8 @@ void Trainer::KeepMicroBatchLimit(MicroBatchLimit limit) {
   limit.run = state_.run;
   checkpoint::FileSystem file_system;
   try {
-    WriteMicroBatchLimit(file_system, inputs_.config.checkpoint.dir, world_.rank(), limit);
+    WriteMicroBatchLimit(file_system, inputs_.config.checkpoint.dir,
+                         launch_ + "-" + std::to_string(world_.rank()), limit);
   } catch (const checkpoint::CheckpointError& error) {
     report_->Event("warning: another launch of this run will not know how many windows fit: " +
                    std::string(error.what()));
@@ -259,7 +205,8 @@ void Trainer::EndForMemory(const std::exception& error, bool is_evaluation) {
                         .run = state_.run,
                         .launch = launch_,
                         .is_restarted = is_restarted_,
-                        .is_evaluation = is_evaluation},
+                        .is_evaluation = is_evaluation,
+                        .is_replaced = checkpoints_->IsReplaced()},
                        error);
 }
 
@@ -342,7 +289,7 @@ EvaluationOptions Trainer::OptionsOfEvaluation() {
   const TrainConfig& config = inputs_.config;
   // As given: whatever limit was found since, the same windows are evaluated.
   const int64_t micro_batch = inputs_.resolved.at("train").at("micro_batch_size");
-  return {.batch_size = PlanStep(config, world_.rank(), world_.size()).largest_forward(),
+  return {.batch_size = config.train.micro_batch_size,
           .windows = std::min(config.train.eval_batches, inputs_.valid->count()) * micro_batch,
           .forwards_per_poll = step_->forwards_per_poll(),
           .is_stop_requested = [this] { return stop_.IsRequested(); }};

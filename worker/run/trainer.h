@@ -58,8 +58,6 @@ class Trainer {
   /// Takes over what was found out about memory: Note [Out of memory]. Returns what is to be told
   /// of it; empty: nothing.
   std::string TakeMicroBatchLimit();
-  /// Makes it this start's. Returns what is to be told.
-  std::string ApplyMicroBatchLimit(const MicroBatchLimit& limit);
   /// Writes that it is of this run, where a start without a checkpoint has begun another.
   void KeepMicroBatchLimit(MicroBatchLimit limit);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,7 @@ class FailingFileSystem : public checkpoint::FileSystem {
 TEST(MicroBatchLimitTest, WhatIsWrittenIsRead) {
   const checkpoint::TemporaryDirectory dir;
   checkpoint::FileSystem file_system;
-  WriteMicroBatchLimit(file_system, dir.path(), /*rank=*/3, Limit());
+  WriteMicroBatchLimit(file_system, dir.path(), "a/launch-3", Limit());
   const auto limit = DecodeMicroBatchLimit(ReadLimitFile(dir.path()));
   ASSERT_TRUE(limit);
   EXPECT_EQ(limit->windows, 4);
@@ -64,16 +65,39 @@ TEST(MicroBatchLimitTest, WhatIsWrittenIsRead) {
 TEST(MicroBatchLimitTest, AWriteThatFailsLeavesTheOldOne) {
   const checkpoint::TemporaryDirectory dir;
   checkpoint::FileSystem file_system;
-  WriteMicroBatchLimit(file_system, dir.path(), 0, Limit());
+  WriteMicroBatchLimit(file_system, dir.path(), "launch-0", Limit());
   const std::string before = ReadLimitFile(dir.path());
   for (const char* effect : {"create", "write", "sync", "rename"}) {
     FailingFileSystem failing(effect);
     MicroBatchLimit other = Limit();
     other.windows = 2;
-    EXPECT_THROW(WriteMicroBatchLimit(failing, dir.path(), 0, other), checkpoint::CheckpointError)
+    EXPECT_THROW(WriteMicroBatchLimit(failing, dir.path(), "launch-0", other),
+                 checkpoint::CheckpointError)
         << effect;
     EXPECT_EQ(ReadLimitFile(dir.path()), before) << effect;
   }
+}
+
+// Two launches may write at the same time.
+TEST(MicroBatchLimitTest, WritersHaveTheirOwnFiles) {
+  class Names : public checkpoint::FileSystem {
+   public:
+    std::set<std::string> created;
+
+   protected:
+    int Intercept(const checkpoint::Effect& effect) override {
+      if (effect.name == "create") {
+        created.insert(effect.path);
+      }
+      return 0;
+    }
+  };
+  const checkpoint::TemporaryDirectory dir;
+  Names file_system;
+  for (const char* writer : {"first-0", "second-0"}) {
+    WriteMicroBatchLimit(file_system, dir.path(), writer, Limit());
+  }
+  EXPECT_EQ(file_system.created.size(), 2u);
 }
 
 TEST(MicroBatchLimitTest, OtherTextsAreNone) {

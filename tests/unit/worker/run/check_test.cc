@@ -13,6 +13,7 @@
 #include "formats/checkpoint/commit.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/run/small_run.h"
+#include "worker/batch/micro_batch_limit.h"
 #include "worker/config/config_schema.h"
 
 namespace fsdprun::worker {
@@ -41,7 +42,8 @@ class CheckTest : public testing::Test {
     return checkpoint::MessageOf<ConfigError>([&] { Check(ranks); });
   }
   /// A checkpoint of step 1 of a run that differs from resolved_ by `changes`: sections of keys.
-  void Save(const Json& changes) const {
+  /// `has_record`: it says which run it is of, as those of older versions do not.
+  void Save(const Json& changes, bool has_record = true) const {
     Json resolved = resolved_;
     MergeConfig(resolved, changes, "changes");
     const ModelConfig model = ReadModelConfig(directory_ / "config.json");
@@ -52,7 +54,14 @@ class CheckTest : public testing::Test {
     options.group = run.group();
     checkpoint::Saver saver(options);
     run.state.step = 1;
-    saver.Save(1, Capture(run.state, run.config));
+    checkpoint::State state = Capture(run.state, run.config);
+    if (!has_record) {
+      Json training = Json::parse(state.training_state_json);
+      training.erase("model");
+      training.erase("settings");
+      state.training_state_json = training.dump();
+    }
+    saver.Save(1, state);
     saver.Release();
   }
   /// Contents by name, with the time of the last change.
@@ -165,6 +174,42 @@ TEST_F(CheckTest, RefusesACheckpointThatTheRunWouldRefuse) {
     EXPECT_NE(refused.find("/step-1: "), std::string::npos) << refused;
     EXPECT_EQ(Files(), before) << words;
   }
+}
+
+TEST_F(CheckTest, AnOlderCheckpointHasNoAdapters) {
+  Save(Json::object(), /*has_record=*/false);
+  resolved_["data"]["on_change"] = "warn";
+  resolved_["lora"]["rank"] = 2;
+  EXPECT_NE(Refused().find("the checkpoint has no adapters"), std::string::npos);
+}
+
+TEST_F(CheckTest, TellsTheDtypeOfABase) {
+  resolved_["lora"]["rank"] = 2;
+  const std::string text = Check();
+  EXPECT_NE(text.find(" are trained, and their base is kept in float32; "), std::string::npos)
+      << text;
+}
+
+TEST_F(CheckTest, ALimitOfMemoryCountsAsInTheRun) {
+  resolved_["train"]["micro_batch_size"] = 4;
+  resolved_["train"]["on_out_of_memory"] = "shrink";
+  const std::string dir = resolved_["checkpoint"]["dir"];
+  std::filesystem::create_directories(dir);
+  checkpoint::FileSystem file_system;
+  const ModelConfig model = ReadModelConfig(directory_ / "config.json");
+  WriteMicroBatchLimit(file_system, dir, "launch-0",
+                       {1, 3, "run", "launch", MicroBatchSettings(resolved_, model, 2)});
+  const std::map<std::string, std::string> before = Files();
+  std::string text = Check();
+  EXPECT_NE(text.find("5 of 8 windows, in 4 forwards of at most 1 on a rank"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("because step 3 had no memory for more"), std::string::npos) << text;
+  EXPECT_EQ(Files(), before);
+  resolved_["data"]["seq_len"] = 16;
+  text = Check();
+  EXPECT_NE(text.find("in 1 forwards of at most 4 on a rank"), std::string::npos) << text;
+  EXPECT_NE(text.find("is left aside: data.seq_len was 32 then and is 16 now"), std::string::npos)
+      << text;
 }
 
 TEST_F(CheckTest, WeightsThatARunWouldNotReadMayBeGone) {

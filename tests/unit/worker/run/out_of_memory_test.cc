@@ -69,14 +69,14 @@ class EndForMemoryTest : public testing::Test {
   }
   /// How it ends, with forwards of so many windows.
   MemoryError End(int64_t windows, bool is_restarted = true, int64_t ranks = 1,
-                  bool is_evaluation = false) {
+                  bool is_evaluation = false, bool is_replaced = false) {
     TrainConfig config = ParseConfig(resolved_);
     config.train.micro_batch_size = windows;
     try {
-      EndForMemory(
-          *file_system_,
-          {config, resolved_, model_, 12, 0, ranks, "run", "launch", is_restarted, is_evaluation},
-          std::bad_alloc());
+      EndForMemory(*file_system_,
+                   {config, resolved_, model_, 12, 0, ranks, "run", "launch", is_restarted,
+                    is_evaluation, is_replaced},
+                   std::bad_alloc());
     } catch (const MemoryError& error) {
       return error;
     }
@@ -125,6 +125,24 @@ TEST_F(EndForMemoryTest, AnEvaluationIsNamed) {
   EXPECT_EQ(text.find("the evaluation after step 12: no memory for a forward of 8 windows"), 0u)
       << text;
   EXPECT_EQ(Written()->windows, 4);
+}
+
+// However few a step has for each rank.
+TEST_F(EndForMemoryTest, AnEvaluationHasAsManyWindowsAsAForwardMayHave) {
+  resolved_["train"]["global_batch_size"] = 16;
+  const std::string text =
+      End(8, /*is_restarted=*/true, /*ranks=*/8, /*is_evaluation=*/true).what();
+  EXPECT_NE(text.find("no memory for a forward of 8 windows"), std::string::npos) << text;
+  EXPECT_EQ(Written()->windows, 4);
+}
+
+// It has found out what fits, or will.
+TEST_F(EndForMemoryTest, TheLimitOfAnotherLaunchIsLeftAsItIs) {
+  const std::string text = End(8, /*is_restarted=*/true, /*ranks=*/1, /*is_evaluation=*/false,
+                               /*is_replaced=*/true)
+                               .what();
+  EXPECT_NE(text.find("another launch has taken over "), std::string::npos) << text;
+  EXPECT_FALSE(Written());
 }
 
 TEST_F(EndForMemoryTest, WithoutALauncherThereIsAdvice) {
