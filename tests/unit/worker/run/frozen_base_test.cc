@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -13,6 +14,7 @@
 
 #include "formats/models/lora.h"
 #include "formats/models/model_flops.h"
+#include "tests/unit/formats/checkpoint/path_fault.h"
 #include "tests/unit/formats/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/run/small_run.h"
 #include "worker/estimate/run_rules.h"
@@ -217,6 +219,20 @@ TEST(FrozenBaseTest, ABaseIsKeptInTheDtypeThatComputesIfItsFilesHaveIt) {
   EXPECT_THAT(dtypes_with(wide, "bfloat16"), ElementsAre(at::kFloat));
   EXPECT_THAT(dtypes_with(mixed, "bfloat16"), ElementsAre(at::kFloat));
   EXPECT_THAT(dtypes_with("none", "bfloat16"), ElementsAre(at::kFloat));
+}
+
+TEST(FrozenBaseTest, AFaultThatPassesDoesNotDecideTheDtype) {
+  const checkpoint::TemporaryDirectory directory;
+  const std::string path = directory / "base.safetensors";
+  WriteWeights(SmallRun().state.model, at::kBFloat16, path);
+  {
+    const checkpoint::PathFault fault(checkpoint::PathFault::kOpen, "base.safetensors", ESTALE, 1);
+    const SmallRun run(SmallLlama(), WithBase(path, "bfloat16"));
+    EXPECT_THAT(DtypesOf(run.state.model, /*of_adapters=*/false), ElementsAre(at::kBFloat16));
+  }
+  const SmallRun wide(SmallLlama(), WithBase(path, "float32"));
+  const checkpoint::PathFault fault(checkpoint::PathFault::kOpen, "base.safetensors", ESTALE);
+  EXPECT_NO_THROW(ShardModel(wide.config, SmallLlama(), wide.world)) << "no file can decide there";
 }
 
 TEST(FrozenBaseTest, ABaseOfHalfTheMemoryComputesTheSame) {
