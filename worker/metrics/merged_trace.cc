@@ -75,13 +75,21 @@ Json PlaceOf(int64_t rank) {
       {"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"args", {{"sort_index", rank}}}};
 }
 
-/// Writes a timeline's events, their times `offset` later.
-void WriteEvents(const std::filesystem::path& path, int64_t rank, double offset,
+/// Where a time of a rank's clock is in the merged timeline. The sum is what `begin` is the least
+/// of, so that none is before it: a clock's microseconds are too large for doubles to add exactly.
+struct Shift {
+  double to_first_rank = 0;
+  double begin = 0;
+
+  double operator()(double time) const { return (time + to_first_rank) - begin; }
+};
+
+void WriteEvents(const std::filesystem::path& path, int64_t rank, const Shift& shift,
                  std::ostream& out) {
   out << PlaceOf(rank).dump();
   ReadTimeline(path, [&](Json& event) {
     if (event.contains("ts")) {
-      event["ts"] = event.at("ts").get<double>() + offset;
+      event["ts"] = shift(event.at("ts").get<double>());
     }
     if (event.contains("id")) {  // which is unique in its process only
       event["id"] = std::to_string(rank) + "." + event.at("id").dump();
@@ -97,13 +105,13 @@ void MergeTraces(const std::vector<std::filesystem::path>& timelines, std::ostre
   double begin = std::numeric_limits<double>::infinity();
   for (const std::filesystem::path& path : timelines) {
     facts.push_back(FactsOf(path));
-    begin = std::min(begin, facts.back().first + *facts.front().mark - *facts.back().mark);
+    begin = std::min(begin, facts.back().first + (*facts.front().mark - *facts.back().mark));
   }
   const Json other = {{"ranks", timelines.size()}};
   out << R"({"displayTimeUnit":"ms","otherData":)" << other.dump() << ",\"traceEvents\":[\n";
   for (size_t i = 0; i < timelines.size(); ++i) {
     out << (i == 0 ? "" : ",\n");
-    WriteEvents(timelines[i], facts[i].rank, *facts.front().mark - *facts[i].mark - begin, out);
+    WriteEvents(timelines[i], facts[i].rank, {*facts.front().mark - *facts[i].mark, begin}, out);
   }
   out << "\n]}\n";
 }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -66,6 +68,25 @@ class MergedTraceTest : public testing::Test {
       testing::TempDir() + "merged_trace_" + std::to_string(getpid());
   int files_ = 0;
 };
+
+TEST_F(MergedTraceTest, NothingIsBeforeTheBeginningWhateverClocksShow) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 50; ++i) {
+    // Microseconds since 1970, of which a double has quarters.
+    const double clock = 1.796e15 + static_cast<double>(random() % 1000) / 4;
+    Json first = Timeline(0, clock);
+    for (Json& event : first["traceEvents"]) {
+      if (event.contains("ts")) {
+        event["ts"] = event["ts"].get<double>() + static_cast<double>(random() % 8) / 8;
+      }
+    }
+    double least = 1;
+    for (const Json& event : Merge({first, Timeline(1, clock / 3 + 0.125)}).at("traceEvents")) {
+      least = std::min(least, event.value("ts", least));
+    }
+    EXPECT_EQ(least, 0) << clock;
+  }
+}
 
 TEST_F(MergedTraceTest, TimelineWithoutTheMarkIsRefusedByItsRank) {
   Json other = Timeline(1, 0);
