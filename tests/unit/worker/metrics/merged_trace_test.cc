@@ -81,7 +81,8 @@ TEST_F(MergedTraceTest, NothingIsBeforeTheBeginningWhateverClocksShow) {
       }
     }
     double least = 1;
-    for (const Json& event : Merge({first, Timeline(1, clock / 3 + 0.125)}).at("traceEvents")) {
+    const Json merged = Merge({first, Timeline(1, clock / 3 + 0.125)});
+    for (const Json& event : merged.at("traceEvents")) {
       least = std::min(least, event.value("ts", least));
     }
     EXPECT_EQ(least, 0) << clock;
