@@ -18,6 +18,7 @@ constexpr int64_t kSmallBytes = int64_t{64} << 10;
 // What fits into the cache of a core, so that what looks at a piece and what copies it find it
 // there.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
+constexpr int64_t kPageBytes = int64_t{4} << 10;
 // Copies of so many bytes pass the cache by.
 constexpr size_t kStreamedBytes = size_t{4} << 10;
 constexpr int64_t kGapBytes = int64_t{16} << 10;
@@ -66,6 +67,13 @@ void Copy(char* to, const char* from, size_t byte_count) {
   std::memcpy(to, from, byte_count);
 }
 
+/// Room in `scratch` for a piece that begins anywhere in a page: at the beginning of a page.
+char* PagesIn(std::string& scratch) {
+  scratch.resize(std::max(scratch.size(), static_cast<size_t>(kPieceBytes + kPageBytes)));
+  const auto begin = reinterpret_cast<uintptr_t>(scratch.data());
+  return scratch.data() + (kPageBytes - begin % kPageBytes) % kPageBytes;
+}
+
 /// Copies what is wanted of the `count` bytes at `position`.
 void CopyOut(const std::vector<WantedBytes>& wanted, size_t first, int64_t position,
              const char* data, int64_t count) {
@@ -106,14 +114,17 @@ void BlobSource::read(int64_t offset, void* out, int64_t byte_count) const {
 void BlobSource::ReadThrough(
     int64_t begin, int64_t end, const std::vector<WantedBytes>& wanted, std::string& scratch,
     const std::function<void(const char* data, size_t byte_count)>& see) const {
-  scratch.resize(std::max(scratch.size(), static_cast<size_t>(std::min(end - begin, kPieceBytes))));
+  char* const pages = PagesIn(scratch);
   size_t next = 0;
   for (int64_t position = begin; position < end;) {
     next = NextAfter(wanted, next, position);
-    const int64_t count = std::min(end - position, kPieceBytes);
-    read(position, scratch.data(), count);
-    see(scratch.data(), static_cast<size_t>(count));
-    CopyOut(wanted, next, position, scratch.data(), count);
+    // As the file's pages lie, and to the end of one: then the kernel copies whole pages.
+    const int64_t in_page = (offset_ + position) % kPageBytes;
+    const int64_t count = std::min(end - position, kPieceBytes - in_page);
+    char* const piece = pages + in_page;
+    read(position, piece, count);
+    see(piece, static_cast<size_t>(count));
+    CopyOut(wanted, next, position, piece, count);
     position += count;
   }
 }

@@ -57,8 +57,8 @@ enum class PartialBlobs { kVerify, kDefer };
 class CheckpointReader {
  public:
   /// verify_blobs: compare every blob with its checksum; not needed when VerifyFile has been run.
-  /// Without fsdprun.json every record is compared with the archive's own CRC-32 instead. `opened`
-  /// must outlive the reader.
+  /// Without fsdprun.json every record is compared with the archive's own CRC-32 instead, if it has
+  /// one. `opened` must outlive the reader.
   CheckpointReader(const OpenedCheckpoint& opened, bool verify_blobs,
                    PartialBlobs partial = PartialBlobs::kVerify);
 

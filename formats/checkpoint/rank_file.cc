@@ -6,14 +6,14 @@
 #include <cerrno>
 
 #include "formats/checkpoint/torch_blob.h"
-#include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 
 namespace fsdprun::checkpoint {
 namespace {
 
 // What fits into the cache of a core, where the second checksum and the write then find it.
-constexpr size_t kWriteBytes = size_t{256} << 10;
+constexpr size_t kWriteBytes = size_t{128} << 10;
+constexpr size_t kFilePageBytes = size_t{4} << 10;
 
 int64_t DataBytes(const BlobToWrite& blob) {
   return fsdp::plan::numel_of(blob.sizes) * InfoOf(blob.dtype).element_bytes;
@@ -57,8 +57,7 @@ class Appender {
       Write(blob.object.data(), blob.object.size(), hash);
     } else {
       const auto data_bytes = static_cast<size_t>(DataBytes(blob));
-      const BlobFrame frame = FrameTensor(blob.dtype, blob.sizes,
-                                          fsdp::archive::update_crc32(0, blob.data, data_bytes));
+      const BlobFrame frame = FrameTensor(blob.dtype, blob.sizes, kNoCrc32);
       Write(frame.prefix.data(), frame.prefix.size(), hash);
       Write(blob.data, data_bytes, hash);
       Write(frame.suffix.data(), frame.suffix.size(), hash);
@@ -78,7 +77,9 @@ class Appender {
   void Write(const void* data, size_t byte_count, StreamHash& hash) {
     const char* next = static_cast<const char*>(data);
     while (byte_count > 0) {
-      const size_t count = std::min(byte_count, kWriteBytes);
+      // To the end of a page of the file: then the kernel copies to whole pages.
+      const size_t count =
+          std::min(byte_count, kWriteBytes - static_cast<size_t>(position_) % kFilePageBytes);
       hash.Add(next, count);
       file_hash_.Add(next, count);
       Check(file_system_.Write(file_, path_, next, count), "write");

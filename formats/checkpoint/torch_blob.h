@@ -31,7 +31,11 @@ void EmitTensor(fsdp::archive::PickleWriter& out, DType dtype, const std::vector
 /// The largest tensor that one blob takes.
 inline constexpr int64_t kBlobDataBytesMax = (int64_t{1} << 32) - (int64_t{1} << 20);
 
-/// `data_crc32`: CRC-32 of the element bytes (the lengths do not depend on it).
+/// Of data that something else has a checksum of. As torch.serialization.set_crc32_options(False):
+/// torch.load compares no CRC-32 anyway.
+inline constexpr uint32_t kNoCrc32 = 0;
+
+/// `data_crc32`: CRC-32 of the element bytes (the lengths do not depend on it), or kNoCrc32.
 BlobFrame FrameTensor(DType dtype, const std::vector<int64_t>& sizes, uint32_t data_crc32);
 
 /// A blob of one Python object made of dicts, lists, strings, ints, floats, bools and None.

@@ -8,9 +8,13 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "formats/checkpoint/manifest.h"
 #include "formats/checkpoint/step_list.h"
+#include "formats/checkpoint/torch_blob.h"
+#include "fsdp_runtime/archive/zip_archive.h"
+#include "fsdp_runtime/plan/box.h"
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
 namespace fsdprun::checkpoint {
@@ -211,6 +215,29 @@ int64_t BytesRead() {
   return count;
 }
 
+/// As Python leaves a checkpoint of one rank and one float32 tensor, the last item: the archive has
+/// a CRC-32, and there is no manifest.
+void MakeForeign(const std::string& path, const std::vector<int64_t>& sizes) {
+  if (!std::filesystem::exists(path + "/fsdprun.json")) {
+    return;
+  }
+  const json manifest = json::parse(std::ifstream(path + "/fsdprun.json"));
+  const auto offset =
+      manifest["files"]["__0_0.distcp"]["items"].back()["offset"].get<std::streamoff>();
+  const size_t prefix_bytes = FrameTensor(DType::kFloat32, sizes, kNoCrc32).prefix.size();
+  const auto byte_count = static_cast<size_t>(4 * fsdp::plan::numel_of(sizes));
+  std::fstream file(path + "/__0_0.distcp", std::ios::in | std::ios::out | std::ios::binary);
+  std::string data(byte_count, 0);
+  file.seekg(offset + static_cast<std::streamoff>(prefix_bytes));
+  file.read(data.data(), static_cast<std::streamsize>(byte_count));
+  const BlobFrame frame =
+      FrameTensor(DType::kFloat32, sizes, fsdp::archive::update_crc32(0, data.data(), byte_count));
+  file.seekp(offset);
+  file << frame.prefix << data << frame.suffix;
+  ASSERT_TRUE(file.flush().good());
+  std::filesystem::remove(path + "/fsdprun.json");
+}
+
 // Each rank reads less than half of what was written as one piece, so that none of them would hash
 // all of it for its own.
 TEST(CheckpointDamageTest, BlobThatManyRanksReadInPartIsVerifiedByOneOfThem) {
@@ -254,7 +281,7 @@ TEST(CheckpointDamageTest, BlobThatManyRanksReadInPartIsVerifiedByOneOfThem) {
         }
       }
     }
-    std::filesystem::remove(dir / "step-1/fsdprun.json");  // the archive has a checksum of its own
+    MakeForeign(dir / "step-1", {400, 400});
   }
 }
 
@@ -380,25 +407,11 @@ TEST(CheckpointDamageTest, NothingIsPublishedAfterTheHighestNumber) {
   EXPECT_FALSE(std::filesystem::exists(dir / "step-2"));
 }
 
-TEST(CheckpointDamageTest, WithoutAManifestTheArchivesOwnChecksumsAreCompared) {
+TEST(CheckpointDamageTest, WithoutAManifestNothingIsCompared) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 1, {1});
-  const json manifest = json::parse(std::ifstream(dir / "step-1/fsdprun.json"));
   std::filesystem::remove(dir / "step-1/fsdprun.json");
   EXPECT_EQ(LoadAndCheck(dir.path(), 2), 1);
-  const json& items = manifest["files"]["__0_0.distcp"]["items"];
-  const auto offset = items.back()["offset"].get<uint64_t>();
-  const std::string path = dir / "step-1/__0_0.distcp";
-  std::string bytes = ReadWholeFile(path, 1 << 20);
-  // A record's data follow its name and the extra field, whose length stands before the name.
-  const std::string record = "archive/data/0";
-  const size_t name = bytes.find(record, offset);
-  ASSERT_NE(name, std::string::npos);
-  const size_t extra = static_cast<uint8_t>(bytes[name - 2]) +
-                       (static_cast<size_t>(static_cast<uint8_t>(bytes[name - 1])) << 8);
-  FlipBit(path, 8 * (name + record.size() + extra));
-  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 2); }),
-              HasSubstr("CRC-32 does not match"));
 }
 
 }  // namespace
