@@ -88,9 +88,11 @@ std::string ClaimText(const Json& claim) {
   if (claim.is_null()) {
     return "claimed by nobody\n";
   }
-  const std::string holder = Printable("job " + claim.at("job").get<std::string>() + ", process " +
-                                       std::to_string(claim.at("pid").get<int64_t>()) + " on " +
-                                       claim.at("host").get<std::string>());
+  const std::string job = claim.at("job").get<std::string>();
+  const std::string holder =
+      Printable((job.empty() ? "a start without a job id" : "job " + job) + ", process " +
+                std::to_string(claim.at("pid").get<int64_t>()) + " on " +
+                claim.at("host").get<std::string>());
   const std::string state = claim.at("state").get<std::string>();
   if (state == "released") {
     return "released by " + holder + "\n";
