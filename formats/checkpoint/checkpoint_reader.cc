@@ -200,8 +200,9 @@ void CheckpointReader::ReadVerified(const std::string& key, const BlobLocation& 
                                     const std::vector<WantedBytes>& wanted) {
   if (opened_.manifest) {
     CompareWithManifest(key, blob, source, wanted);
-  } else if (record.crc32 == 0) {  // there is nothing to compare it with
+  } else if (record.crc32 == 0) {
     source.ReadParts(wanted, scratch_);
+    unchecked_count_ += record.byte_count > 0 ? 1 : 0;
   } else {
     uint32_t crc = 0;
     source.ReadThrough(record.data_offset, record.data_offset + record.byte_count, wanted, scratch_,

@@ -76,6 +76,8 @@ class CheckpointReader {
   const std::set<BlobPlace>& deferred() const { return deferred_; }
   /// Blobs that were found to be what was written.
   const std::set<BlobPlace>& verified() const { return verified_; }
+  /// How many blobs were read that have no checksum, though they were to be compared.
+  int64_t unchecked_count() const { return unchecked_count_; }
   /// Reads all of a chunk of `key`, to compare it only. Errors: CheckpointError.
   void Verify(const std::string& key, const StoredChunk& chunk);
 
@@ -96,6 +98,7 @@ class CheckpointReader {
   std::map<BlobPlace, const ManifestItem*> items_;
   std::set<BlobPlace> verified_;
   std::set<BlobPlace> deferred_;
+  int64_t unchecked_count_ = 0;
   std::string scratch_;
 };
 

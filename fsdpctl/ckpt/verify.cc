@@ -39,6 +39,8 @@ class Findings {
   void AddBytes(int64_t bytes) { bytes_ += bytes; }
   /// Of an item whose writer has left out its checksum: its structure alone is checked.
   void CountUnchecked() { ++unchecked_; }
+  /// Why items may have none.
+  void ExplainUnchecked(std::string reason) { unchecked_reason_ = std::move(reason); }
   /// Why nobody can tell whether all is there.
   void Doubt(std::string reason) { doubt_ = std::move(reason); }
 
@@ -58,9 +60,8 @@ class Findings {
       report.text += doubt_ + "\n";
     }
     if (unchecked_ > 0) {
-      report.text += std::to_string(unchecked_) +
-                     " of them have no checksum, as torch.serialization.set_crc32_options can say: "
-                     "whether their content is what was written cannot be told\n";
+      report.text += std::to_string(unchecked_) + " of them have no checksum" + unchecked_reason_ +
+                     ": whether their content is what was written cannot be told\n";
     }
     report.json = {{"path", path},        {"intact", report.is_good},
                    {"checked", checked_}, {"bytes", bytes_},
@@ -75,6 +76,7 @@ class Findings {
 
  private:
   std::string doubt_;
+  std::string unchecked_reason_;
   Json damaged_ = Json::array();
   int64_t checked_ = 0;
   int64_t unchecked_ = 0;
@@ -130,6 +132,11 @@ void CheckBlobs(const OpenedCheckpoint& opened, Findings& findings) {
   }
 }
 
+/// Whether fsdp-train has written it.
+bool HasTrainingState(const OpenedCheckpoint& opened) {
+  return opened.metadata.objects.contains("train.state");
+}
+
 Report VerifyDcp(const std::string& path) {
   Findings findings;
   OpenedCheckpoint opened;
@@ -142,6 +149,10 @@ Report VerifyDcp(const std::string& path) {
     return findings.ToReport(path, "the structure");
   }
   if (!opened.manifest) {
+    findings.ExplainUnchecked(
+        HasTrainingState(opened)
+            ? " (fsdprun.json, which has those of fsdp-train's checkpoints, is missing)"
+            : ", as torch.serialization.set_crc32_options can say");
     CheckBlobs(opened, findings);
     return findings.ToReport(path, "the CRC-32 of each archive");
   }

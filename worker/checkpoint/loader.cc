@@ -268,6 +268,17 @@ class LocalLoad {
   PieceSet deferred() const { return {opened_.metadata, reader_.deferred()}; }
   PieceSet verified() const { return {opened_.metadata, reader_.verified()}; }
 
+  /// "": whatever this rank has read was compared with a checksum.
+  std::string DoubtText() const {
+    if (reader_.unchecked_count() == 0) {
+      return "";
+    }
+    return "nothing tells whether " + opened_.path + " is damaged: " +
+           (IsForeign(opened_)
+                ? std::to_string(reader_.unchecked_count()) + " of its tensors have no checksum"
+                : "it has no fsdprun.json, which has its checksums");
+  }
+
   /// This rank's share of `deferred` without `verified`.
   void VerifyShare(const PieceSet& deferred, const PieceSet& verified,
                    const fsdp::Collectives& ranks) {
@@ -313,14 +324,16 @@ void Load(const Candidate& candidate, State& state, const Group& group,
     outcome.erase(0, 1);
   }
   const PieceSet deferred = PieceSet::UnionOf(outcomes);
-  if (deferred.IsEmpty()) {
-    return;
+  if (!deferred.IsEmpty()) {
+    const PieceSet verified = PieceSet::UnionOf(GatherTexts(group, load->verified().text()));
+    AttemptOnAll(group, [&]() -> std::string {
+      load->VerifyShare(deferred, verified, *group.collectives);
+      return {};
+    });
   }
-  const PieceSet verified = PieceSet::UnionOf(GatherTexts(group, load->verified().text()));
-  AttemptOnAll(group, [&]() -> std::string {
-    load->VerifyShare(deferred, verified, *group.collectives);
-    return {};
-  });
+  if (const std::string doubt = load->DoubtText(); !doubt.empty()) {
+    EmitWarning(group, doubt);
+  }
 }
 
 }  // namespace fsdprun::checkpoint

@@ -39,7 +39,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kPiece = int64_t{256} << 10;  // is written at a time
+constexpr int64_t kPiece = int64_t{128} << 10;  // is written at a time
 constexpr int64_t kWindow = 2 * kPiece;
 
 class RankFileTest : public testing::Test {
@@ -114,6 +114,30 @@ TEST_F(RankFileTest, WriteThatFailsLaterIsAnErrorOfTheFile) {
       EXPECT_THAT(error.what(), HasSubstr("cannot write " + (dir_ / "__3_0.distcp")));
     }
   }
+}
+
+/// Notes how many bytes are written at a time.
+class NotesPieces : public FileSystem {
+ public:
+  std::vector<int64_t> pieces;
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.name == "write") {
+      pieces.push_back(static_cast<int64_t>(effect.bytes.size()));
+    }
+    return 0;
+  }
+};
+
+TEST_F(RankFileTest, PiecesEndWherePagesOfTheFileDo) {
+  BlobToWrite blob;
+  blob.key = "object";
+  blob.object.assign(3 * kPiece + 100, 'x');
+  NotesPieces file_system;
+  WriteRankFile(file_system, dir_.path(), 3, {blob, blob}, kWindow);
+  EXPECT_THAT(file_system.pieces,
+              ElementsAre(kPiece, kPiece, kPiece, 100, kPiece - 100, kPiece, kPiece, 200));
 }
 
 TEST_F(RankFileTest, FileSystemThatCannotBePacedIsWrittenToAllTheSame) {

@@ -407,11 +407,17 @@ TEST(CheckpointDamageTest, NothingIsPublishedAfterTheHighestNumber) {
   EXPECT_FALSE(std::filesystem::exists(dir / "step-2"));
 }
 
-TEST(CheckpointDamageTest, WithoutAManifestNothingIsCompared) {
+TEST(CheckpointDamageTest, WithoutAManifestNothingIsComparedWhichIsTold) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 1, {1});
+  std::vector<std::string> warnings;
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2, Verify::kStructure, "auto", &warnings), 1);
+  EXPECT_TRUE(warnings.empty());
   std::filesystem::remove(dir / "step-1/fsdprun.json");
-  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 1);
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2, Verify::kStructure, "auto", &warnings), 1);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("nothing tells whether " + (dir / "step-1") + " is damaged"));
+  EXPECT_THAT(warnings[0], HasSubstr("no fsdprun.json"));
 }
 
 }  // namespace
