@@ -59,6 +59,10 @@ std::string TensorsText(const TensorSource& source) {
 }
 
 void AddManifest(const checkpoint::OpenedCheckpoint& opened, Report& report) {
+  if (!opened.manifest && opened.metadata.objects.contains(kTrainState)) {
+    report.text += "fsdprun.json is missing, which has its step and its checksums\n";
+    return;
+  }
   if (!opened.manifest) {
     report.json["written_by"] = "another program";
     report.text += "written by another program than fsdp-train (it has no fsdprun.json)\n";

@@ -39,8 +39,13 @@ class Findings {
   void AddBytes(int64_t bytes) { bytes_ += bytes; }
   /// Of an item whose writer has left out its checksum: its structure alone is checked.
   void CountUnchecked() { ++unchecked_; }
-  /// Why items may have none.
-  void ExplainUnchecked(std::string reason) { unchecked_reason_ = std::move(reason); }
+  /// Doubts those that were counted, if there are any. `reason`: why they have no checksum.
+  void DoubtUnchecked(const std::string& reason) {
+    if (unchecked_ > 0) {
+      doubt_ = std::to_string(unchecked_) + " of them have no checksum" + reason +
+               ": whether their content is what was written cannot be told";
+    }
+  }
   /// Why nobody can tell whether all is there.
   void Doubt(std::string reason) { doubt_ = std::move(reason); }
 
@@ -59,10 +64,6 @@ class Findings {
     if (!doubt_.empty()) {
       report.text += doubt_ + "\n";
     }
-    if (unchecked_ > 0) {
-      report.text += std::to_string(unchecked_) + " of them have no checksum" + unchecked_reason_ +
-                     ": whether their content is what was written cannot be told\n";
-    }
     report.json = {{"path", path},        {"intact", report.is_good},
                    {"checked", checked_}, {"bytes", bytes_},
                    {"checked_by", by},    {"without_checksum", unchecked_},
@@ -76,7 +77,6 @@ class Findings {
 
  private:
   std::string doubt_;
-  std::string unchecked_reason_;
   Json damaged_ = Json::array();
   int64_t checked_ = 0;
   int64_t unchecked_ = 0;
@@ -149,11 +149,11 @@ Report VerifyDcp(const std::string& path) {
     return findings.ToReport(path, "the structure");
   }
   if (!opened.manifest) {
-    findings.ExplainUnchecked(
-        HasTrainingState(opened)
-            ? " (fsdprun.json, which has those of fsdp-train's checkpoints, is missing)"
-            : ", as torch.serialization.set_crc32_options can say");
     CheckBlobs(opened, findings);
+    findings.DoubtUnchecked(
+        HasTrainingState(opened)
+            ? ", since fsdprun.json, where fsdp-train's checkpoints have them, is missing"
+            : ", as torch.serialization.set_crc32_options can say");
     return findings.ToReport(path, "the CRC-32 of each archive");
   }
   for (const auto& [name, file] : opened.manifest->files) {
