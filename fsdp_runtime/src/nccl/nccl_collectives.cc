@@ -327,7 +327,7 @@ extern "C" FSDP_API std::shared_ptr<Collectives>* fsdp_make_nccl_collectives(
   c10::cuda::set_device(device.index());
   auto* whole = dynamic_cast<NcclCollectives*>(formation.whole.get());
   NcclCommunicators* parent = whole == nullptr ? nullptr : &whole->communicators();
-  if (options.world_size == 1) {
+  if (options.world_size == 1 && !options.communicates_alone) {
     if (parent != nullptr) {
       form_within(formation.place, [formation, parent, device] {
         const c10::cuda::CUDAGuard guard(device);
