@@ -92,10 +92,11 @@ class FSDP_API OptionMismatch : public c10::Error {
 /// or made by its shrink().
 ///
 /// Device: nccl uses CUDA device `local_rank`, makes it the current one, and sets in the
-/// environment, unless it is set, NCCL_LAUNCH_ORDER_IMPLICIT=1, without which the two communicators
-/// of a group can deadlock, and in any case, because launchers set the first one,
-/// TORCH_NCCL_ASYNC_ERROR_HANDLING=0 and TORCH_NCCL_ENABLE_MONITORING=0, without which LibTorch
-/// ends the process where the group would throw.
+/// environment, unless they are set, NCCL_LAUNCH_ORDER_IMPLICIT=1, without which the two
+/// communicators of a group can deadlock, and TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=0, without which
+/// the end of a group that has failed takes a minute; and in any case, because launchers set the
+/// first one, TORCH_NCCL_ASYNC_ERROR_HANDLING=0 and TORCH_NCCL_ENABLE_MONITORING=0, without which
+/// LibTorch ends the process where the group would throw.
 ///
 /// Network: ranks on several hosts must reach each other at any port: of the interface
 /// GLOO_SOCKET_IFNAME; with nccl else of NCCL_SOCKET_IFNAME, written as for NCCL; else of that on

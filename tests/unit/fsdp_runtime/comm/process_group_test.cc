@@ -309,6 +309,19 @@ TEST_F(WithoutVisibleGpuTest, NcclTakesTheEndOfTheProcessFromLibTorchWhateverIsS
   EXPECT_STREQ(::getenv("TORCH_NCCL_ENABLE_MONITORING"), "0");
 }
 
+TEST_F(WithoutVisibleGpuTest, NcclsEndDoesNotWaitForLibTorchsDumpsUnlessTheUserSaysSo) {
+  ProcessGroupOptions options;
+  options.backend = "nccl";
+  for (const char* given : {"", "1500"}) {
+    ::unsetenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC");
+    if (*given != '\0') {
+      ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", given, 1);
+    }
+    EXPECT_NE(error_of(options), "");
+    EXPECT_STREQ(::getenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"), *given == '\0' ? "0" : given);
+  }
+}
+
 TEST(ProcessGroupTest, GroupsFormedOneAfterAnotherDoNotMeet) {
   const auto store = serve_store();
   const std::string prefix = testing::prefix_of_new_store();
