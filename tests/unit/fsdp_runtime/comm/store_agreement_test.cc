@@ -7,8 +7,8 @@
 
 #include <thread>
 
-#include "fsdp_runtime/src/comm/watched_window.h"
 #include "tests/unit/fsdp_runtime/comm/linked.h"
+#include "tests/unit/fsdp_runtime/comm/not_comparing.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -29,45 +29,6 @@ Members memberships(int64_t size) {
   return members;
 }
 
-/// As NCCL, compares nothing: to its transport all operations of a kind are alike.
-class NotComparing : public RecordingCollectives {
- public:
-  using RecordingCollectives::RecordingCollectives;
-  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
-    return RecordingCollectives::all_gather_into(output, input, unnamed(std::move(issue)));
-  }
-  WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
-                              Issue issue) override {
-    return RecordingCollectives::reduce_scatter_into(output, input, op, unnamed(std::move(issue)));
-  }
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
-    return RecordingCollectives::all_reduce(tensor, op, unnamed(std::move(issue)));
-  }
-  WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
-    return RecordingCollectives::broadcast(tensor, root, unnamed(std::move(issue)));
-  }
-  std::shared_ptr<GatherWindow> make_gather_window(int64_t numel, at::ScalarType dtype,
-                                                   std::string purpose) override {
-    auto window = RecordingCollectives::make_gather_window(numel, dtype, std::move(purpose));
-    return window == nullptr ? nullptr
-                             : std::make_shared<WatchedWindow>(
-                                   std::move(window), [this](GatherWindow& inner, Issue issue) {
-                                     return inner.issue(unnamed(std::move(issue)));
-                                   });
-  }
-
-  /// What operations were for, in the order of issue.
-  const std::vector<std::string>& purposes() const { return purposes_; }
-
- private:
-  Issue unnamed(Issue issue) {
-    purposes_.push_back(std::exchange(issue.purpose, {}));
-    return issue;
-  }
-
-  std::vector<std::string> purposes_;
-};
-
 /// The errors of ranks whose operations are compared through `store` only.
 std::vector<std::string> run(int64_t size, const testing::Body& body,
                              const Store& store = testing::serve_store(),
@@ -82,7 +43,7 @@ std::vector<std::string> run(int64_t size, const testing::Body& body,
         AgreementOptions options;
         options.names = names;
         options.membership = members.empty() ? nullptr : members[number];
-        return agree_through_store(std::make_shared<NotComparing>(world[number]),
+        return agree_through_store(std::make_shared<testing::NotComparing>(world[number]),
                                    std::make_shared<StoreClient>("127.0.0.1", port, timeout),
                                    "agreement", options);
       },
@@ -157,7 +118,7 @@ TEST(StoreAgreementTest, GathersThroughWindowsAreCompared) {
 // Its errors say which unit an operation was for.
 TEST(StoreAgreementTest, TheInnerGroupIsToldWhatOperationsAreFor) {
   const Store store = testing::serve_store();
-  const auto inner = std::make_shared<NotComparing>(make_local_world(2)[0]);
+  const auto inner = std::make_shared<testing::NotComparing>(make_local_world(2)[0]);
   const auto group = agree_through_store(
       inner, std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::seconds(60)),
       "agreement");
@@ -357,7 +318,7 @@ TEST(StoreAgreementTest, RanksThatHaveLeftAreNamedAndNotWaitedFor) {
     options.group = "world";
     options.departure = std::chrono::milliseconds(20);
     return agree_through_store(
-        std::make_shared<NotComparing>(world[static_cast<size_t>(rank)]),
+        std::make_shared<testing::NotComparing>(world[static_cast<size_t>(rank)]),
         std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::minutes(10)),
         "agreement", options);
   };
