@@ -118,6 +118,10 @@ class FSDP_API GatherWindow {
 /// undefined, not contiguous, on another type of device, or of another size or dtype than the
 /// operation needs. What fails later comes from Work::wait(): PeerError if a peer died or left,
 /// else c10::Error. All groups of a world fail together, and for good: see shrink().
+///
+/// CUDA graphs: operations on a stream that is captured become a part of the graph. No
+/// timeout bounds its launches, the ranks compare what they capture and not what they launch, and
+/// Work::is_done() is true at once; Work::wait_on_host() and barrier() throw. Form groups before.
 class FSDP_API Collectives {
  public:
   virtual ~Collectives() = default;

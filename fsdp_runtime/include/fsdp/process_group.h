@@ -40,6 +40,12 @@ struct FSDP_API ProcessGroupOptions {
   /// connecting them (gloo, nccl). A rank that gives up ends it for all, and so does one that dies,
   /// once it has links with the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// A group of one rank, this one or a part that split() or shrink() makes of it, communicates
+  /// with itself through the backend, as several ranks would, instead of copying: for tests of a
+  /// backend, and measurements of what it costs, where there is one rank, or one GPU. It meets in
+  /// the store like others; a world of one whose `master_port` is 0 serves one for itself. The same
+  /// on all ranks. What units need no communication for at one rank, they do without it.
+  bool communicates_alone = false;
 
   /// Options from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT,
   /// TORCHELASTIC_USE_AGENT_STORE, TORCHELASTIC_RUN_ID and FSDPRUN_GENERATION (or
@@ -80,15 +86,17 @@ class FSDP_API OptionMismatch : public c10::Error {
 /// The group lives as long as what this returns, and the meshes and modules that are made with it.
 /// default_process_group() finds it.
 ///
-/// A world of one needs no store; its name() is "nccl" on a GPU, else "single". A process may form
-/// several groups, in the same order on all ranks. A store that rank 0 serves lives as long as the
-/// group, and what was split from it or made by its shrink().
+/// A world of one needs no store; its name() is "nccl" on a GPU, else "single" (but see
+/// ProcessGroupOptions::communicates_alone). A process may form several groups, in the same order
+/// on all ranks. A store that rank 0 serves lives as long as the group, and what was split from it
+/// or made by its shrink().
 ///
 /// Device: nccl uses CUDA device `local_rank`, makes it the current one, and sets in the
-/// environment, unless it is set, NCCL_LAUNCH_ORDER_IMPLICIT=1, without which the two communicators
-/// of a group can deadlock, and in any case, because launchers set the first one,
-/// TORCH_NCCL_ASYNC_ERROR_HANDLING=0 and TORCH_NCCL_ENABLE_MONITORING=0, without which LibTorch
-/// ends the process where the group would throw.
+/// environment, unless they are set, NCCL_LAUNCH_ORDER_IMPLICIT=1, without which the two
+/// communicators of a group can deadlock, and TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=0, without which
+/// the end of a group that has failed takes a minute; and in any case, because launchers set the
+/// first one, TORCH_NCCL_ASYNC_ERROR_HANDLING=0 and TORCH_NCCL_ENABLE_MONITORING=0, without which
+/// LibTorch ends the process where the group would throw.
 ///
 /// Network: ranks on several hosts must reach each other at any port: of the interface
 /// GLOO_SOCKET_IFNAME; with nccl else of NCCL_SOCKET_IFNAME, written as for NCCL; else of that on

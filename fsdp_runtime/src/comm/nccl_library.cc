@@ -77,10 +77,15 @@ Entry nccl_entry(void* library, const char* name) {
 // takes their place: the process can go on with the ranks that are left. That replaces what is set,
 // because launchers give every worker TORCH_NCCL_ASYNC_ERROR_HANDLING=1. It has precedence over its
 // older name NCCL_ASYNC_ERROR_HANDLING.
+//
+// Its watchdog, which the end of a group waits for, sleeps for a minute behind an error that NCCL
+// has reported, so that other threads can write down what each rank was doing. They do not run
+// here.
 void set_nccl_environment() {
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/1);
+  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", /*overwrite=*/0);
 }
 
 }  // namespace

@@ -35,6 +35,10 @@ using StorePtr = std::shared_ptr<StoreClient>;
 using CollectivesPtr = std::shared_ptr<Collectives>;
 using FormedPtr = std::shared_ptr<FormedCollectives>;
 
+bool uses_no_store(const ProcessGroupOptions& options) {
+  return options.world_size == 1 && !options.communicates_alone;
+}
+
 void check_options(const ProcessGroupOptions& options) {
   const std::string& backend = options.backend;
   TORCH_CHECK(backend == "auto" || backend == "shm" || backend == "gloo" || backend == "nccl",
@@ -42,9 +46,11 @@ void check_options(const ProcessGroupOptions& options) {
   TORCH_CHECK(options.world_size >= 1, "init_process_group: world_size is ", options.world_size);
   TORCH_CHECK(options.rank >= 0 && options.rank < options.world_size, "init_process_group: rank ",
               options.rank, " of a world of ", options.world_size);
-  TORCH_CHECK(options.world_size == 1 || (options.master_port > 0 && options.master_port < 65536),
-              "init_process_group: master_port is ", options.master_port,
-              "; the port of the store expected");
+  const int port_min = options.world_size == 1 ? 0 : 1;
+  TORCH_CHECK(
+      uses_no_store(options) || (options.master_port >= port_min && options.master_port < 65536),
+      "init_process_group: master_port is ", options.master_port,
+      "; the port of the store expected");
   TORCH_CHECK(options.timeout.count() > 0, "init_process_group: timeout is ",
               options.timeout.count(), " ms; a positive time expected");
 }
@@ -260,8 +266,9 @@ Formation begin(const ProcessGroupOptions& given, Origin& origin) {
   Formation formation{given, std::chrono::steady_clock::now() + given.timeout, {}, {}, {}, {}};
   ProcessGroupOptions& options = formation.options;
   options.store_prefix = prefix_of_next_group(given);
-  if (options.host_store) {
+  if (options.host_store || options.master_port == 0) {
     origin.served = serve_store(options);
+    options.master_port = origin.served->getPort();
   }
   formation.store = std::make_shared<StoreClient>(store_address(options, origin.served),
                                                   options.master_port, options.timeout);
@@ -304,7 +311,7 @@ FormedPtr form_of_met(const Formation& formation, const Origin& origin, bool is_
 CollectivesPtr form(const ProcessGroupOptions& given, Origin origin) {
   const bool is_nccl =
       given.backend == "nccl" || (given.backend == "auto" && given.device_type == c10::kCUDA);
-  if (given.world_size == 1) {
+  if (uses_no_store(given)) {
     const GroupPlace place = {
         0,
         1,

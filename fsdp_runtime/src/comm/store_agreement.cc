@@ -74,28 +74,27 @@ class StoreAgreement : public FormedCollectives,
           TORCH_CHECK(self, "all_gather for ", issue.purpose, ": the group of its window is gone");
           issue.lane = Lane::kGather;
           self->log(issue, {.kind = shm::Kind::kAllGather}, inner.own());
-          return self->kept(inner.issue(unnamed(std::move(issue))));
+          return self->kept(inner.issue(std::move(issue)));
         });
   }
 
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
     log(issue, {.kind = shm::Kind::kAllGather}, input);
-    return kept(
-        inner_->all_gather_into(std::move(output), std::move(input), unnamed(std::move(issue))));
+    return kept(inner_->all_gather_into(std::move(output), std::move(input), std::move(issue)));
   }
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                               Issue issue) override {
     log(issue, {.kind = shm::Kind::kReduceScatter, .op = transport_op(op)}, output);
-    return kept(inner_->reduce_scatter_into(std::move(output), std::move(input), op,
-                                            unnamed(std::move(issue))));
+    return kept(
+        inner_->reduce_scatter_into(std::move(output), std::move(input), op, std::move(issue)));
   }
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
     log(issue, {.kind = shm::Kind::kAllReduce, .op = transport_op(op)}, tensor);
-    return kept(inner_->all_reduce(std::move(tensor), op, unnamed(std::move(issue))));
+    return kept(inner_->all_reduce(std::move(tensor), op, std::move(issue)));
   }
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
     log(issue, {.kind = shm::Kind::kBroadcast, .root = static_cast<int32_t>(root)}, tensor);
-    return kept(inner_->broadcast(std::move(tensor), root, unnamed(std::move(issue))));
+    return kept(inner_->broadcast(std::move(tensor), root, std::move(issue)));
   }
   void barrier() override {
     log(Lane::kReduce, {.kind = shm::Kind::kBarrier}, at::Tensor());
@@ -219,12 +218,6 @@ class StoreAgreement : public FormedCollectives,
       }
       throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what);
     }
-  }
-
-  /// For the inner group, which is not to compare what is compared here.
-  static Issue unnamed(Issue issue) {
-    issue.purpose.clear();
-    return issue;
   }
 
   void log(const Issue& issue, shm::Descriptor descriptor, const at::Tensor& tensor) {

@@ -34,8 +34,9 @@ struct AgreementOptions {
 /// last agreement, and names the first that differ, or the ranks that have not arrived within the
 /// store's timeout. A mark is compared by the next agreement; waiting for one that none has
 /// followed asks for it. Ranks that wait for each other before they come to one are compared by a
-/// thread, and `inner` is aborted with what differs. Errors: c10::Error; PeerError if the store is
-/// lost, after one attempt on a new connection.
+/// thread, and `inner` is aborted with what differs. `inner` is told what operations are for, as
+/// its errors name that. Errors: c10::Error; PeerError if the store is lost, after one attempt on a
+/// new connection.
 ///
 /// Cost of an agreement: agree() sends one value; wait() is one round trip that ends when rank 0
 /// has read the values of all ranks and stored its verdict, which takes rank 0 two round trips and

@@ -75,6 +75,28 @@ class NcclWork : public StreamWork {
   const EventPtr done_;
 };
 
+/// Whether what the current stream is given becomes a part of a graph, and does not run now.
+bool is_captured() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+/// What an operation that a graph was given gives: nothing is in flight. To ask for its event, or
+/// to wait for that on the host, is an error, which ends the capture.
+class CapturedWork : public StreamWork {
+ public:
+  CapturedWork(const EventPtr& done, const std::string& operation, const GroupPlace& place)
+      : StreamWork(done, operation, place), operation_(operation) {}
+  bool is_done() override { return true; }
+  void wait_on_host() override {
+    TORCH_CHECK(false, operation_,
+                " is a part of a CUDA graph, so the host cannot wait for it; launch the graph, and "
+                "wait for its stream");
+  }
+
+ private:
+  const std::string operation_;
+};
+
 /// The communicators of the lanes.
 class NcclCommunicators : public Communicators {
  public:
@@ -258,6 +280,10 @@ class NcclCollectives : public Collectives {
 
   void barrier() override {
     c10::cuda::CUDAGuard guard(device_);
+    TORCH_CHECK(
+        !is_captured(),
+        "barrier: the host cannot wait for the ranks while a CUDA graph is captured; call it "
+        "before that, or behind it");
     at::Tensor token = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
     // The current stream waits, too, because it is its order in which the token's memory goes back.
     all_reduce(token, ReduceOp::kSum, Lane::kReduce)->wait();
@@ -287,7 +313,9 @@ class NcclCollectives : public Collectives {
     return run(kind, issue, std::make_shared<OpenCollective>(what), launch);
   }
 
-  /// `open` ends when the watch has seen that the device is done; null: it is no collective.
+  /// `open` ends when the watch has seen that the device is done; null: it is no collective. What
+  /// is captured is not watched: it runs as often as the graph is launched, of which this hears
+  /// nothing.
   template <typename Launch>
   WorkPtr run(const char* kind, const Issue& issue, std::shared_ptr<OpenCollective> open,
               Launch launch) {
@@ -295,9 +323,14 @@ class NcclCollectives : public Collectives {
     std::string operation = kind + (issue.purpose.empty() ? "" : " for " + issue.purpose) +
                             " on lane " + std::to_string(lane);
     check_groups(place_, operation);
+    bool is_for_graph = false;
     const EventPtr done = lanes_.run(issue, [&] {
+      is_for_graph = is_captured();  // as the caller's stream, for which the lane's one waits
       launch_operation(place_, operation, [&] { launch(communicators_->lane(lane)); });
     });
+    if (is_for_graph) {
+      return std::make_shared<CapturedWork>(done, operation, place_);
+    }
     watch_.add(operation, [done, open = std::move(open)] { return has_passed_on_device(done); });
     return std::make_shared<NcclWork>(done, std::move(operation), place_);
   }
@@ -327,7 +360,7 @@ extern "C" FSDP_API std::shared_ptr<Collectives>* fsdp_make_nccl_collectives(
   c10::cuda::set_device(device.index());
   auto* whole = dynamic_cast<NcclCollectives*>(formation.whole.get());
   NcclCommunicators* parent = whole == nullptr ? nullptr : &whole->communicators();
-  if (options.world_size == 1) {
+  if (options.world_size == 1 && !options.communicates_alone) {
     if (parent != nullptr) {
       form_within(formation.place, [formation, parent, device] {
         const c10::cuda::CUDAGuard guard(device);

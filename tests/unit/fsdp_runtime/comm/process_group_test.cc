@@ -40,6 +40,83 @@ TEST(ProcessGroupTest, WorldOfOneNeedsNoStore) {
   group->barrier();
 }
 
+ProcessGroupOptions alone_on(const std::string& backend) {
+  ProcessGroupOptions options;
+  options.backend = backend;
+  options.communicates_alone = true;
+  options.store_prefix = testing::prefix_of_new_store();
+  options.timeout = seconds(60);
+  return options;
+}
+
+/// That of an operation which `group` is not able to do any more.
+std::string error_after_abort(Collectives& group) {
+  group.abort("nothing is to work any more");
+  try {
+    group.all_reduce(at::ones({4}), ReduceOp::kSum)->wait();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+void expect_all_operations_of_one_rank(Collectives& group) {
+  const at::Tensor input = at::arange(4, at::kFloat);
+  at::Tensor gathered = at::zeros({4});
+  at::Tensor reduced = at::zeros({4});
+  at::Tensor summed = input.clone();
+  at::Tensor sent = input.clone();
+  group.all_gather_into(gathered, input, {Lane::kGather, "a shard"})->wait();
+  group.reduce_scatter_into(reduced, input.clone(), ReduceOp::kAvg)->wait();
+  group.all_reduce(summed, ReduceOp::kSum)->wait();
+  group.broadcast(sent, 0)->wait();
+  group.barrier();
+  for (const at::Tensor& result : {gathered, reduced, summed, sent}) {
+    EXPECT_TRUE(result.equal(input));
+  }
+  EXPECT_TRUE(group.agree(7, "the end")->wait());
+}
+
+TEST(ProcessGroupTest, OneRankCommunicatesThroughTheBackendIfItIsAskedTo) {
+  for (const char* backend : {"shm", "gloo"}) {
+    SCOPED_TRACE(backend);
+    const auto group = init_process_group(alone_on(backend));
+    EXPECT_EQ(group->name(), backend);
+    expect_all_operations_of_one_rank(*group);
+    const auto part = group->split(3);
+    EXPECT_EQ(part->name(), backend);
+    expect_all_operations_of_one_rank(*part);
+    // The copies of a group that is alone go on; a backend's operations do not.
+    EXPECT_THAT(error_after_abort(*part), HasSubstr("nothing is to work any more"));
+    EXPECT_THAT(error_after_abort(*init_process_group({})), "");
+  }
+}
+
+TEST(ProcessGroupTest, RanksThatAreAloneInTheirPartCommunicateThereIfAskedTo) {
+  const auto store = serve_store();
+  const std::string prefix = testing::prefix_of_new_store();
+  for (const bool communicates_alone : {true, false}) {
+    const auto errors = testing::run_threads(
+        2,
+        [&](int64_t rank) {
+          ProcessGroupOptions options = alone_on("shm");
+          options.communicates_alone = communicates_alone;
+          options.rank = rank;
+          options.world_size = 2;
+          options.master_port = store->getPort();
+          options.store_prefix = prefix;
+          return init_process_group(options);
+        },
+        [&](Collectives& group) {
+          const auto part = group.split(group.rank());
+          EXPECT_EQ(part->name(), communicates_alone ? "shm" : "single");
+          EXPECT_EQ(part->world_ranks(), std::vector<int64_t>{group.rank()});
+          expect_all_operations_of_one_rank(*part);
+        });
+    EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+  }
+}
+
 TEST(ProcessGroupTest, AutoIsSharedMemoryOnOneHost) {
   for (const std::string& error :
        run_backend("auto", 3, [](Collectives& group) { EXPECT_EQ(group.name(), "shm"); })) {
@@ -230,6 +307,19 @@ TEST_F(WithoutVisibleGpuTest, NcclTakesTheEndOfTheProcessFromLibTorchWhateverIsS
   EXPECT_NE(error_of(options), "");
   EXPECT_STREQ(::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
   EXPECT_STREQ(::getenv("TORCH_NCCL_ENABLE_MONITORING"), "0");
+}
+
+TEST_F(WithoutVisibleGpuTest, NcclsEndDoesNotWaitForLibTorchsDumpsUnlessTheUserSaysSo) {
+  ProcessGroupOptions options;
+  options.backend = "nccl";
+  for (const char* given : {"", "1500"}) {
+    ::unsetenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC");
+    if (*given != '\0') {
+      ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", given, 1);
+    }
+    EXPECT_NE(error_of(options), "");
+    EXPECT_STREQ(::getenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"), *given == '\0' ? "0" : given);
+  }
 }
 
 TEST(ProcessGroupTest, GroupsFormedOneAfterAnotherDoNotMeet) {

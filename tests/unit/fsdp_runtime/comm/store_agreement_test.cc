@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/unit/fsdp_runtime/comm/linked.h"
+#include "tests/unit/fsdp_runtime/comm/not_comparing.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -42,7 +43,7 @@ std::vector<std::string> run(int64_t size, const testing::Body& body,
         AgreementOptions options;
         options.names = names;
         options.membership = members.empty() ? nullptr : members[number];
-        return agree_through_store(world[number],
+        return agree_through_store(std::make_shared<testing::NotComparing>(world[number]),
                                    std::make_shared<StoreClient>("127.0.0.1", port, timeout),
                                    "agreement", options);
       },
@@ -112,6 +113,26 @@ TEST(StoreAgreementTest, GathersThroughWindowsAreCompared) {
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("ranks 0 and 2 issued all_gather #1 for unit b"),
                                  HasSubstr("but rank 1 issued all_gather #1 for unit c"))));
+}
+
+// Its errors say which unit an operation was for.
+TEST(StoreAgreementTest, TheInnerGroupIsToldWhatOperationsAreFor) {
+  const Store store = testing::serve_store();
+  const auto inner = std::make_shared<testing::NotComparing>(make_local_world(2)[0]);
+  const auto group = agree_through_store(
+      inner, std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::seconds(60)),
+      "agreement");
+  EXPECT_THROW(group->all_gather_into(at::empty({3}), at::ones({1}), {Lane::kGather, "unit a"}),
+               c10::Error);
+  EXPECT_THROW(group->reduce_scatter_into(at::empty({1}), at::ones({3}), ReduceOp::kSum,
+                                          {Lane::kReduce, "unit b"}),
+               c10::Error);
+  EXPECT_THROW(
+      group->all_reduce(at::ones({2}).expand({2, 2}), ReduceOp::kSum, {Lane::kReduce, "the norm"}),
+      c10::Error);
+  EXPECT_THROW(group->broadcast(at::ones({2}), 2, {Lane::kReduce, "the weights"}), c10::Error);
+  EXPECT_THAT(inner->purposes(),
+              ::testing::ElementsAre("unit a", "unit b", "the norm", "the weights"));
 }
 
 TEST(StoreAgreementTest, OperationsOnlyOneRankHasIssuedAreNamedThoughTheyNeverEnd) {
@@ -297,7 +318,7 @@ TEST(StoreAgreementTest, RanksThatHaveLeftAreNamedAndNotWaitedFor) {
     options.group = "world";
     options.departure = std::chrono::milliseconds(20);
     return agree_through_store(
-        world[static_cast<size_t>(rank)],
+        std::make_shared<testing::NotComparing>(world[static_cast<size_t>(rank)]),
         std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::minutes(10)),
         "agreement", options);
   };

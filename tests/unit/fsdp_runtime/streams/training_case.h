@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -44,9 +45,14 @@ inline bool is_offloaded(const Case& test_case) {
   return std::holds_alternative<CPUOffloadPolicy>(test_case.options.offload_policy);
 }
 
-inline std::shared_ptr<DeviceMesh> mesh_for(const Case& test_case) {
-  const auto group = [&test_case] {
-    auto made = std::make_shared<FakeCollectives>(2);
+/// Makes a group of two ranks.
+using GroupMaker = std::function<std::shared_ptr<FakeCollectives>()>;
+
+inline std::shared_ptr<DeviceMesh> mesh_for(
+    const Case& test_case,
+    const GroupMaker& make_group = [] { return std::make_shared<FakeCollectives>(2); }) {
+  const auto group = [&] {
+    auto made = make_group();
     made->is_unanimous = !test_case.uses_differ;
     return made;
   };
