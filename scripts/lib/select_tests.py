@@ -23,9 +23,11 @@ SETTINGS = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json", "cmake/FindLib
             "cmake/FsdprunTargets.cmake", "cmake/FsdprunToolchain.cmake", "scripts/lint", "scripts/lib/tidy_database.py")
 # What no program and no test is made of: the checks of texts and rules look at it.
 TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "scripts/lib/fuzz_clean",
-         "scripts/lib/tidy_clean", "tests/fuzz/")
+         "scripts/lib/sanitizers_clean", "scripts/lib/tidy_clean", "tests/fuzz/")
 # Tests that look at the tree as a whole, whatever changed.
 ALWAYS = ("tests/arch", "tests/docs")
+# Whose programs, scripts and settings are no part of the build, and the folders of the tests that take them.
+EXAMPLES, EXAMPLES_TESTS = "examples/", ("tests/parity", "tests/install", "tests/slurm")
 
 
 @dataclass
@@ -62,6 +64,11 @@ def owners(path: str, nodes: list[Node]) -> set[str]:
     holders = [node for node in nodes if folder == node.folder or folder.startswith(node.folder + "/")]
     deepest = max((len(node.folder) for node in holders), default=0)
     return {node.name for node in holders if len(node.folder) == deepest}
+
+
+def inside(folders: tuple[str, ...], nodes: list[Node]) -> set[str]:
+    """Names of what is declared in the folders, and below."""
+    return {node.name for node in nodes if any(node.folder == folder or node.folder.startswith(folder + "/") for folder in folders)}
 
 
 def mentions(path: str, text: str) -> bool:
@@ -117,8 +124,13 @@ def select(paths: list[str], nodes: list[Node]) -> set[str] | None:
     for path in paths:
         if path.startswith(TEXTS):
             continue
-        found = owners(path, nodes) if path.startswith(PRODUCT + ("tests/",)) else set()
-        if not found or path.endswith((".proto", ".cmake", "CMakeLists.txt")):
+        found = set()
+        if path.startswith(EXAMPLES):
+            found = inside(EXAMPLES_TESTS, nodes)
+        elif path.startswith(PRODUCT + ("tests/",)):
+            is_list = path.endswith("/CMakeLists.txt")
+            found = inside((str(PurePosixPath(path).parent),), nodes) if is_list else owners(path, nodes)
+        if not found or path.endswith((".proto", ".cmake")):
             return None
         touched |= found
     reached = dependents(touched, nodes)

@@ -88,8 +88,16 @@ class SelectTest(unittest.TestCase):
                           "tests/integration/train/test_stop.py"})
         self.assertIn("worker/main.cc", with_includers(["fsdp_runtime/include/fsdp/unit.h"], texts))
 
+    def test_a_list_of_sources_reaches_what_is_declared_in_its_folder_and_below(self):
+        self.assertEqual(self.selected("launcher/cli/CMakeLists.txt"), self.selected("launcher/cli/flags.cc"))
+        self.assertEqual(self.selected("fsdp_runtime/CMakeLists.txt"), self.selected("fsdp_runtime/shm/ring.cc"))
+        self.assertEqual(self.selected("tests/unit/CMakeLists.txt"), {"base_test", "cli_test", "shm_test", "arch_words"})
+
+    def test_examples_reach_the_tests_that_take_them(self):
+        self.assertEqual(self.selected("examples/training/pretrain.json"), {"parity_2_ranks", "arch_words"})
+
     def test_what_is_not_known_reaches_everything(self):
-        for path in ("CMakeLists.txt", "scripts/test", "cmake/FsdprunTests.cmake", "base/CMakeLists.txt",
+        for path in ("CMakeLists.txt", "scripts/test", "cmake/FsdprunTests.cmake", "deploy.cmake",
                      "proto/fsdprun/v1/types.proto", "tests/support/free_port.py", "unheard/of.cc"):
             self.assertIsNone(self.selected("docs/STYLE.md", path), path)
 
