@@ -36,7 +36,9 @@ class OwnCapture {
   cudaError_t end() {
     has_ended_ = true;
     cudaGraph_t graph = nullptr;
-    return cudaStreamEndCapture(handle_, &graph);
+    const cudaError_t result = cudaStreamEndCapture(handle_, &graph);
+    cudaGetLastError();  // LibTorch would find it behind its next kernel
+    return result;
   }
 
  private:
