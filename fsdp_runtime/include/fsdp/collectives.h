@@ -119,9 +119,13 @@ class FSDP_API GatherWindow {
 /// operation needs. What fails later comes from Work::wait(): PeerError if a peer died or left,
 /// else c10::Error. All groups of a world fail together, and for good: see shrink().
 ///
-/// CUDA graphs: operations on a stream that is captured become a part of the graph. No
-/// timeout bounds its launches, the ranks compare what they capture and not what they launch, and
-/// Work::is_done() is true at once; Work::wait_on_host() and barrier() throw. Form groups before.
+/// CUDA graphs: operations on a stream that is captured become a part of the graph. Each work must
+/// be waited for before the capture ends, on a captured stream, and not after it. In turn no work
+/// from before it may be Issue::after, or waited for, there. No timeout bounds the launches, and
+/// the ranks compare what they capture, not what they launch. Of NCCL, with several ranks or
+/// ProcessGroupOptions::communicates_alone, Work::is_done() is true at once, and Work::wait() where
+/// it must not be, Work::wait_on_host() and barrier() throw; what a group of one rank that copies
+/// gives must not be asked for is_done() or wait_on_host(). Form groups before.
 class FSDP_API Collectives {
  public:
   virtual ~Collectives() = default;

@@ -30,7 +30,8 @@ struct FSDP_API ProcessGroupOptions {
   int64_t world_size = 1;  ///< How many processes there are.
   int64_t local_rank = 0;  ///< On this host; with nccl the number of the CUDA device.
   std::string master_addr = "127.0.0.1";  ///< Host of the store, as this process reaches it.
-  int master_port = 0;                    ///< Of the store. Not used by a world of one.
+  /// Of the store. A world of one uses none, unless it communicates_alone.
+  int master_port = 0;
   /// This process serves the store itself (rank 0 by hand, or under a launcher whose agent does
   /// not).
   bool host_store = false;
@@ -43,8 +44,9 @@ struct FSDP_API ProcessGroupOptions {
   /// A group of one rank, this one or a part that split() or shrink() makes of it, communicates
   /// with itself through the backend, as several ranks would, instead of copying: for tests of a
   /// backend, and measurements of what it costs, where there is one rank, or one GPU. It meets in
-  /// the store like others; a world of one whose `master_port` is 0 serves one for itself. The same
-  /// on all ranks. What units need no communication for at one rank, they do without it.
+  /// the store like others: a world of one serves one for itself if `master_port` is 0, and else
+  /// connects to that port unless `host_store` is set. The same on all ranks. What units need no
+  /// communication for at one rank, they do without it.
   bool communicates_alone = false;
 
   /// Options from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT,

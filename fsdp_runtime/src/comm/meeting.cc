@@ -145,6 +145,9 @@ ServedStore serve_store(const ProcessGroupOptions& options) {
     // The server listens on every address; its built-in client needs only the loopback.
     return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", server);
   } catch (const std::exception& error) {
+    TORCH_CHECK(
+        options.master_port != 0,
+        "init_process_group: this process cannot serve a store on any port: ", error.what());
     TORCH_CHECK(false, "init_process_group: rank 0 cannot serve the store on port ",
                 options.master_port,
                 " (is another job using it? set MASTER_PORT to a free one): ", error.what());

@@ -64,28 +64,48 @@ bool has_passed_on_device(const EventPtr& event) {
   }
 }
 
-/// What an operation on a lane of a GPU gives.
-class NcclWork : public StreamWork {
- public:
-  NcclWork(const EventPtr& done, std::string operation, const GroupPlace& place)
-      : StreamWork(done, std::move(operation), place), done_(done) {}
-  bool is_done() override { return has_passed_on_device(done_); }
-
- private:
-  const EventPtr done_;
-};
-
 /// Whether what the current stream is given becomes a part of a graph, and does not run now.
 bool is_captured() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
+
+/// The same, of the current stream of the device of `event`.
+bool is_captured_beside(const EventPtr& event) {
+  const c10::cuda::CUDAGuard device(event->device_index());
+  return is_captured();
+}
+
+/// What an operation on a lane of a GPU gives.
+class NcclWork : public StreamWork {
+ public:
+  NcclWork(const EventPtr& done, const std::string& operation, const GroupPlace& place)
+      : StreamWork(done, operation, place), done_(done), operation_(operation) {}
+  /// CUDA would refuse it, too, end the capture, and not say which operation it was.
+  void wait() override {
+    TORCH_CHECK(!is_captured_beside(done_), operation_,
+                " was issued outside the CUDA graph that is captured now, which cannot wait for "
+                "it; wait for it before the capture begins");
+    StreamWork::wait();
+  }
+  bool is_done() override { return has_passed_on_device(done_); }
+
+ private:
+  const EventPtr done_;
+  const std::string operation_;
+};
 
 /// What an operation that a graph was given gives: nothing is in flight. To ask for its event, or
 /// to wait for that on the host, is an error, which ends the capture.
 class CapturedWork : public StreamWork {
  public:
   CapturedWork(const EventPtr& done, const std::string& operation, const GroupPlace& place)
-      : StreamWork(done, operation, place), operation_(operation) {}
+      : StreamWork(done, operation, place), done_(done), operation_(operation) {}
+  void wait() override {
+    TORCH_CHECK(is_captured_beside(done_), operation_,
+                " is a part of a CUDA graph, and the current stream is not captured; wait for it "
+                "on a captured stream before the capture ends");
+    StreamWork::wait();
+  }
   bool is_done() override { return true; }
   void wait_on_host() override {
     TORCH_CHECK(false, operation_,
@@ -94,6 +114,7 @@ class CapturedWork : public StreamWork {
   }
 
  private:
+  const EventPtr done_;
   const std::string operation_;
 };
 
@@ -320,8 +341,8 @@ class NcclCollectives : public Collectives {
   WorkPtr run(const char* kind, const Issue& issue, std::shared_ptr<OpenCollective> open,
               Launch launch) {
     const size_t lane = static_cast<size_t>(issue.lane);
-    std::string operation = kind + (issue.purpose.empty() ? "" : " for " + issue.purpose) +
-                            " on lane " + std::to_string(lane);
+    const std::string operation = kind + (issue.purpose.empty() ? "" : " for " + issue.purpose) +
+                                  " on lane " + std::to_string(lane);
     check_groups(place_, operation);
     bool is_for_graph = false;
     const EventPtr done = lanes_.run(issue, [&] {
@@ -332,7 +353,7 @@ class NcclCollectives : public Collectives {
       return std::make_shared<CapturedWork>(done, operation, place_);
     }
     watch_.add(operation, [done, open = std::move(open)] { return has_passed_on_device(done); });
-    return std::make_shared<NcclWork>(done, std::move(operation), place_);
+    return std::make_shared<NcclWork>(done, operation, place_);
   }
 
   const GroupPlace place_;

@@ -15,6 +15,14 @@ cudaStreamCaptureMode& capture_mode() {
   return mode;
 }
 
+void invalidate(Capture& capture) {
+  if (capture.status == cudaStreamCaptureStatusActive) {
+    capture.status = cudaStreamCaptureStatusInvalidated;
+  }
+}
+
+void add_node(FakeCuda::Stream& stream) { stream.nodes.insert(stream.capture->nodes++); }
+
 }  // namespace
 
 FakeCuda& FakeCuda::get() {
@@ -34,6 +42,9 @@ void FakeCuda::reset() {
     device.calls.clear();
     device.streams = {};
     device.events = {};
+  }
+  while (!captures_.empty()) {
+    forget(CapturePtr(captures_.back()));
   }
 }
 
@@ -97,18 +108,34 @@ void FakeCuda::record(cudaEvent_t handle, cudaStream_t stream) {
   std::lock_guard lock(mu_);
   Stream& on = stream_of(stream);
   forget_ended(on.pending);
-  event_of(handle) = {on.pending, on.capture};
+  event_of(handle) = {on.pending, on.capture, on.nodes};
 }
 
-void FakeCuda::wait(cudaStream_t stream, cudaEvent_t handle) {
+// Only a stream's own order reaches from what is captured to what is not, and the other way. A
+// stream that is not captured joins the capture of what it waits for.
+cudaError_t FakeCuda::wait(cudaStream_t stream, cudaEvent_t handle) {
   write(current_device, name(stream) + " waits for " + name(handle));
   std::lock_guard lock(mu_);
   Stream& waiting = stream_of(stream);
   const Event& event = event_of(handle);
-  std::copy(event.pending.begin(), event.pending.end(), std::back_inserter(waiting.pending));
-  if (event.capture) {
-    waiting.capture = event.capture;
+  if (event.capture == nullptr && waiting.capture == nullptr) {
+    std::copy(event.pending.begin(), event.pending.end(), std::back_inserter(waiting.pending));
+    return cudaSuccess;
   }
+  if (waiting.capture != nullptr && waiting.capture != event.capture) {
+    invalidate(*waiting.capture);
+    return cudaErrorStreamCaptureIsolation;
+  }
+  if (event.capture->status != cudaStreamCaptureStatusActive) {
+    return event.capture->status == cudaStreamCaptureStatusNone ? cudaErrorCapturedEvent
+                                                                : cudaErrorStreamCaptureInvalidated;
+  }
+  if (waiting.capture == nullptr) {
+    waiting.capture = event.capture;
+    add_node(waiting);  // a fork has to be joined though it be given nothing
+  }
+  waiting.nodes.insert(event.nodes.begin(), event.nodes.end());
+  return cudaSuccess;
 }
 
 // As the modes of cudaThreadExchangeStreamCaptureMode() say.
@@ -128,7 +155,7 @@ bool FakeCuda::is_forbidden() const {
 
 void FakeCuda::invalidate_all() {
   for (const CapturePtr& capture : captures_) {
-    capture->status = cudaStreamCaptureStatusInvalidated;
+    invalidate(*capture);
   }
 }
 
@@ -136,7 +163,7 @@ cudaError_t FakeCuda::query(cudaEvent_t handle) {
   std::lock_guard lock(mu_);
   Event& event = event_of(handle);
   if (event.capture) {
-    event.capture->status = cudaStreamCaptureStatusInvalidated;
+    invalidate(*event.capture);
     return cudaErrorCapturedEvent;
   }
   if (is_forbidden()) {
@@ -159,7 +186,7 @@ cudaError_t FakeCuda::synchronize(cudaEvent_t handle) {
   std::unique_lock lock(mu_);
   const Event event = event_of(handle);
   if (event.capture) {
-    event.capture->status = cudaStreamCaptureStatusInvalidated;
+    invalidate(*event.capture);
     return cudaErrorCapturedEvent;
   }
   wait_until_ended(lock, event.pending);
@@ -170,7 +197,7 @@ cudaError_t FakeCuda::synchronize(cudaStream_t stream) {
   std::unique_lock lock(mu_);
   const Stream on = stream_of(stream);
   if (on.capture) {
-    on.capture->status = cudaStreamCaptureStatusInvalidated;
+    invalidate(*on.capture);
     return cudaErrorStreamCaptureUnsupported;
   }
   wait_until_ended(lock, on.pending);
@@ -187,7 +214,7 @@ void FakeCuda::destroy(cudaEvent_t handle) {
 
 void FakeCuda::begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   std::lock_guard lock(mu_);
-  captures_.push_back(std::make_shared<Capture>(Capture{mode, std::this_thread::get_id()}));
+  captures_.push_back(std::make_shared<Capture>(Capture{mode, std::this_thread::get_id(), stream}));
   stream_of(stream).capture = captures_.back();
 }
 
@@ -197,32 +224,59 @@ cudaStreamCaptureStatus FakeCuda::capture_status(cudaStream_t stream) {
   return capture ? capture->status : cudaStreamCaptureStatusNone;
 }
 
+bool FakeCuda::has_all_joined(const Capture& capture) {
+  return static_cast<int>(stream_of(capture.origin).nodes.size()) == capture.nodes;
+}
+
+void FakeCuda::forget(const CapturePtr& capture) {
+  capture->status = cudaStreamCaptureStatusNone;
+  std::erase(captures_, capture);
+  const auto leave = [&capture](Stream& stream) {
+    if (stream.capture == capture) {
+      stream.capture = nullptr;
+      stream.nodes.clear();
+    }
+  };
+  for (Device& device : devices_) {
+    leave(device.default_stream);
+  }
+  for (const auto& stream : streams_) {
+    leave(*stream);
+  }
+}
+
 cudaError_t FakeCuda::end_capture(cudaStream_t stream) {
   std::lock_guard lock(mu_);
   const CapturePtr capture = stream_of(stream).capture;
-  std::erase(captures_, capture);
-  for (Device& device : devices_) {
-    if (device.default_stream.capture == capture) {
-      device.default_stream.capture = nullptr;
-    }
+  if (capture == nullptr || capture->origin != stream) {
+    return cudaErrorStreamCaptureUnmatched;
   }
-  for (const auto& each : streams_) {
-    if (each->capture == capture) {
-      each->capture = nullptr;
-    }
+  cudaError_t result = cudaSuccess;
+  if (capture->status != cudaStreamCaptureStatusActive) {
+    result = cudaErrorStreamCaptureInvalidated;
+  } else if (!has_all_joined(*capture)) {
+    result = cudaErrorStreamCaptureUnjoined;
   }
-  return capture != nullptr && capture->status == cudaStreamCaptureStatusActive
-             ? cudaSuccess
-             : cudaErrorStreamCaptureInvalidated;
+  forget(capture);
+  return result;
 }
 
 bool FakeCuda::launch(cudaStream_t stream, const KernelPtr& kernel) {
   std::lock_guard lock(mu_);
   Stream& on = stream_of(stream);
-  if (!on.capture) {
+  if (on.capture) {
+    add_node(on);
+  } else {
     on.pending.push_back(kernel);
   }
   return on.capture != nullptr;
+}
+
+void FakeCuda::launch(cudaStream_t stream) {
+  std::lock_guard lock(mu_);
+  if (Stream& on = stream_of(stream); on.capture) {
+    add_node(on);
+  }
 }
 
 void FakeCuda::end(const KernelPtr& kernel) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,11 +25,13 @@ struct Kernel {
 };
 using KernelPtr = std::shared_ptr<Kernel>;
 
-/// What is being captured.
+/// What is captured.
 struct Capture {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+  cudaStream_t origin = nullptr;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;  // None: it has ended
+  int nodes = 0;
 };
 using CapturePtr = std::shared_ptr<Capture>;
 
@@ -39,7 +42,7 @@ class FakeCuda {
   static FakeCuda& get();
   static constexpr int kDevices = 2;
 
-  /// Forgets the calls and the numbers.
+  /// Forgets the calls and the numbers, and ends what is captured.
   void reset();
   /// Writes down a call that is about `device`.
   void write(int device, const std::string& call);
@@ -52,10 +55,12 @@ class FakeCuda {
     int device = 0;
     std::vector<KernelPtr> pending;
     CapturePtr capture;
+    std::set<int> nodes;  // of the capture, those that what comes next is behind
   };
   struct Event {
     std::vector<KernelPtr> pending;
-    CapturePtr capture;  // that recorded it; null: none
+    CapturePtr capture;   // that recorded it; null: none
+    std::set<int> nodes;  // as of the stream
   };
 
   static int device();
@@ -65,7 +70,7 @@ class FakeCuda {
 
   cudaStream_t new_stream();
   void record(cudaEvent_t handle, cudaStream_t stream);
-  void wait(cudaStream_t stream, cudaEvent_t handle);
+  cudaError_t wait(cudaStream_t stream, cudaEvent_t handle);
   cudaError_t query(cudaEvent_t handle);
   cudaError_t synchronize(cudaEvent_t handle);
   cudaError_t synchronize(cudaStream_t stream);
@@ -74,8 +79,10 @@ class FakeCuda {
   cudaStreamCaptureStatus capture_status(cudaStream_t stream);
   cudaError_t end_capture(cudaStream_t stream);
 
-  /// Puts `kernel` on the stream, unless that is captured. Returns whether it is.
+  /// Puts `kernel` on the stream, or into what captures that. Returns whether it is captured.
   bool launch(cudaStream_t stream, const KernelPtr& kernel);
+  /// The same of what takes no time.
+  void launch(cudaStream_t stream);
   void end(const KernelPtr& kernel);
 
  private:
@@ -99,6 +106,8 @@ class FakeCuda {
   Event& event_of(cudaEvent_t handle);
   bool is_forbidden() const;  // with mu_ held, as the others
   void invalidate_all();
+  bool has_all_joined(const Capture& capture);
+  void forget(const CapturePtr& capture);
   void forget_ended(std::vector<KernelPtr>& kernels) const;
   void wait_until_ended(std::unique_lock<std::mutex>& lock, const std::vector<KernelPtr>& kernels);
 

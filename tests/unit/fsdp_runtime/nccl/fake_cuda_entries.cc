@@ -119,14 +119,16 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
+                            cudaStream_t stream) {
+  FakeCuda::get().launch(stream);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
-cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  FakeCuda::get().launch(stream);
   std::memset(data, value, bytes);
   return cudaSuccess;
 }
@@ -143,7 +145,8 @@ cudaError_t __cudaGetKernel(void** kernel, const void* function) {
   *kernel = const_cast<void*>(function);
   return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(void*, dim3, dim3, void**, size_t, cudaStream_t) {
+cudaError_t __cudaLaunchKernel(void*, dim3, dim3, void**, size_t, cudaStream_t stream) {
+  FakeCuda::get().launch(stream);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
@@ -162,8 +165,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return noted(FakeCuda::get().synchronize(stream));
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
-  FakeCuda::get().wait(stream, event);
-  return cudaSuccess;
+  return noted(FakeCuda::get().wait(stream, event));
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) { return new_event(event); }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return new_event(event); }

@@ -79,6 +79,14 @@ FakeNccl::Communicator* FakeNccl::make(int rank, int size) {
   return &made;
 }
 
+int FakeNccl::size_of_part(const Communicator& whole) const {
+  std::lock_guard lock(mu_);
+  const auto rank = static_cast<size_t>(whole.rank);
+  return rank >= integers_.size()
+             ? whole.size
+             : static_cast<int>(std::count(integers_.begin(), integers_.end(), integers_[rank]));
+}
+
 void FakeNccl::revoke(Communicator& communicator) {
   std::lock_guard lock(mu_);
   communicator.is_revoked = true;

@@ -38,7 +38,7 @@ class FakeNccl {
   void set_asynchronous_error(int device, ncclResult_t error);
   /// Launches on `device` fail.
   void set_launch_error(int device, ncclResult_t error);
-  /// Writes what all-gathers of 64-bit integers gather.
+  /// What all-gathers of 64-bit integers gather, so also the ranks' colors when a group is split.
   void set_gathered_integers(std::vector<int64_t> values);
 
   /// Waits, for a minute at most, until errors have been asked for `times` times more.
@@ -56,6 +56,8 @@ class FakeNccl {
     std::vector<KernelPtr> kernels;
   };
   Communicator* make(int rank, int size);
+  /// How many ranks of `whole` have its color; all if none have been set.
+  int size_of_part(const Communicator& whole) const;
   void wait_for_forming();
   /// What is in flight on it does not go on.
   void revoke(Communicator& communicator);

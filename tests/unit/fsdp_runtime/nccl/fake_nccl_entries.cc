@@ -122,9 +122,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
     *part = nullptr;
     return ncclSuccess;
   }
-  *part = reinterpret_cast<ncclComm_t>(FakeNccl::get().make(key, of(comm).size));
+  const int size = FakeNccl::get().size_of_part(of(comm));
+  *part = reinterpret_cast<ncclComm_t>(FakeNccl::get().make(key, size));
   write(comm, "split " + name(comm) + ": color " + std::to_string(color) + ", key " +
-                  std::to_string(key) + ", " + name(*part));
+                  std::to_string(key) + ", " + name(*part) + " of " + std::to_string(size));
   FakeNccl::get().wait_for_forming();
   return ncclSuccess;
 }

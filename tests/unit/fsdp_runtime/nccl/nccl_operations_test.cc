@@ -11,8 +11,10 @@
 namespace fsdp::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -167,20 +169,21 @@ TEST_F(NcclOperationsTest, AStageRunsOnTheLaneAndAsksNothingOfNccl) {
 
 TEST_F(NcclOperationsTest, APartHasCommunicatorsThatAreSplitFromThoseOfTheWhole) {
   nccl_.set_gathered_integers({0, 0});  // the colors
-  EXPECT_EQ(run_nccl([](Collectives& group) {
-              const auto part = group.split(0);
-              const std::string key = std::to_string(group.rank());
-              EXPECT_EQ(part->size(), 2);
-              EXPECT_THAT(
-                  beginning_with("split", calls_of(group)),
-                  ElementsAre("split communicator 1: color 0, key " + key + ", communicator 3",
-                              "split communicator 2: color 0, key " + key + ", communicator 4"));
-              const size_t begin = calls_of(group).size();
-              part->all_reduce(on_device(group, 4), ReduceOp::kSum)->wait_on_host();
-              EXPECT_THAT(operations_in(calls_of(group, begin)),
-                          ElementsAre(HasSubstr("on communicator 4, ")));
-            }),
-            kNoErrors);
+  EXPECT_EQ(
+      run_nccl([](Collectives& group) {
+        const auto part = group.split(0);
+        const std::string key = std::to_string(group.rank());
+        EXPECT_EQ(part->size(), 2);
+        EXPECT_THAT(
+            beginning_with("split", calls_of(group)),
+            ElementsAre("split communicator 1: color 0, key " + key + ", communicator 3 of 2",
+                        "split communicator 2: color 0, key " + key + ", communicator 4 of 2"));
+        const size_t begin = calls_of(group).size();
+        part->all_reduce(on_device(group, 4), ReduceOp::kSum)->wait_on_host();
+        EXPECT_THAT(operations_in(calls_of(group, begin)),
+                    ElementsAre(HasSubstr("on communicator 4, ")));
+      }),
+      kNoErrors);
 }
 
 TEST_F(NcclOperationsTest, WhoIsAloneInItsPartTakesPartInTheSplitOfTheOthersAndCopies) {
@@ -203,10 +206,10 @@ TEST_F(NcclOperationsTest, WhoIsAloneInItsPartCommunicatesIfAskedTo) {
   EXPECT_EQ(run_nccl(
                 [](Collectives& group) {
                   const auto part = group.split(group.rank());
-                  const std::string color = std::to_string(group.rank());
-                  EXPECT_THAT(
-                      beginning_with("split", calls_of(group)),
-                      ElementsAre(HasSubstr("color " + color), HasSubstr("color " + color)));
+                  const std::string color = "color " + std::to_string(group.rank());
+                  EXPECT_THAT(beginning_with("split", calls_of(group)),
+                              ElementsAre(AllOf(HasSubstr(color), EndsWith(" 3 of 1")),
+                                          AllOf(HasSubstr(color), EndsWith(" 4 of 1"))));
                   const size_t begin = calls_of(group).size();
                   part->all_reduce(on_device(group, 4), ReduceOp::kSum)->wait_on_host();
                   EXPECT_THAT(operations_in(calls_of(group, begin)),
