@@ -133,9 +133,9 @@ void AddBlock(const DecoderConfig& network, int64_t layer, const TrainedPart& tr
   walk.AddNorm(norm, network.hidden_size, trained.Has("post_attention_layernorm.weight"),
                trained.NeedsInputOf({"mlp.gate_proj", "mlp.up_proj"}));
   walk.has_gradient = walk.has_gradient || trained.HasAnyOf({"mlp.gate_proj", "mlp.up_proj"});
-  // SwiGLU on a GPU, or not in float32, keeps what silu makes as well.
+  // SwiGLU on a CPU, but in float32, keeps what silu makes as well.
   const bool is_one_pass =
-      shape.has_fused_kernels && !shape.is_gpu && shape.element_bytes == kFloat;
+      shape.has_fused_kernels && (shape.is_gpu || shape.element_bytes == kFloat);
   const int64_t inner = tokens * network.intermediate_size;
   walk.Add(walk.has_gradient, (is_one_pass ? 2 : 3) * inner);
   walk.Add(trained.NeedsInputOf({"mlp.down_proj"}), inner);
@@ -265,7 +265,8 @@ int64_t LossBytes(const ModelConfig& model, const Ends& ends, const ForwardShape
 }
 
 /// The same of fused::LinearCrossEntropy: gradients of the last hidden states, if these have one,
-/// and of the head, which in half precision is summed in float32 over several chunks.
+/// and of the head, which in half precision is summed in float32 over several chunks. A CPU has
+/// logits in half precision in float32 as well.
 int64_t FusedLossBytes(const ModelConfig& model, const Ends& ends, const ForwardShape& shape,
                        bool has_gradient) {
   const bool is_float = shape.element_bytes == kFloat;
@@ -275,7 +276,8 @@ int64_t FusedLossBytes(const ModelConfig& model, const Ends& ends, const Forward
   const int64_t head = ends.trains_head ? model.vocab_size * ends.hidden_size : 0;
   const int64_t hidden = has_gradient ? shape.tokens() * ends.hidden_size * shape.element_bytes : 0;
   return hidden + head * (shape.element_bytes + (is_summed ? kFloat : 0)) +
-         chunk * model.vocab_size * (is_float ? kFloat : kFloat + shape.element_bytes);
+         chunk * model.vocab_size * shape.element_bytes +
+         (is_float || shape.is_gpu ? 0 : chunk * model.vocab_size * kFloat);
 }
 
 /// The most of gradients of a block's weights, and of the ends'.

@@ -14,9 +14,8 @@ namespace fsdprun::worker {
 //
 //   block of a decoder     6 x hidden, and queries, keys, values and the output of attention (keys
 //   (reference)            and values as often as heads of queries share them), 4 x intermediate
-//   the same, fused        4 x hidden, queries, keys, values, output, 3 x intermediate in float32
-//   on
-//                          CPUs, else 4 x
+//   the same, fused        4 x hidden, queries, keys, values, output, 3 x intermediate; 4 x in
+//                          bfloat16 on CPUs
 //   block of GPT-2         8 x hidden, 2 x inner
 //   behind the blocks      3 x hidden (reference), 2 x hidden (fused, GPT-2)
 //
@@ -39,6 +38,9 @@ namespace fsdprun::worker {
 //                tensors in it. A GPU has the gradients of a unit's weights beside those that are
 //                reduced
 //   the end      of backward: the gradient of the embedding, thrice where it is the head, too
+//
+// Of GPUs, fused is counted as the kernels of worker/models/fused/cuda have it: a machine without
+// NVRTC takes more, an intermediate in each block and the logits of a chunk in float32.
 //
 // Not counted: what libraries take for themselves (a CUDA context, NCCL's buffers), workspaces of
 // kernels, and what is lost between pieces of memory.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "worker/models/fused/cross_entropy_chunks.h"
+#include "worker/models/fused/cuda/device_rows.h"
 #include "worker/models/fused/ops.h"
 #include "worker/models/fused/rows.h"
 
@@ -59,6 +60,18 @@ at::Tensor SumOnDevice(at::Tensor& logits, const at::Tensor& targets, const at::
   return losses.sum();
 }
 
+/// The same by what the logits' device has. They are in the dtype of the rows, and the gradient in
+/// that or in float32.
+at::Tensor SumOf(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& count,
+                 bool has_row_kernels) {
+  if (has_row_kernels && HasDeviceKernels(logits)) {
+    return CrossEntropyOnDevice(DeviceKernels(), logits, targets, count).sum();
+  }
+  logits = logits.to(at::kFloat);
+  return has_row_kernels && HasRowKernels(logits) ? SumOnCpu(logits, targets, count)
+                                                  : SumOnDevice(logits, targets, count);
+}
+
 /// Of the weight: a sum over chunks, in float32.
 class WeightGradient {
  public:
@@ -102,11 +115,8 @@ class LinearCrossEntropyFunction : public autograd::Function<LinearCrossEntropyF
     for (int64_t begin = 0; begin < rows.size(0); begin += chunks.rows) {
       const int64_t end = std::min(rows.size(0), begin + chunks.rows);
       const at::Tensor part = rows.slice(0, begin, end);
-      at::Tensor logits = at::mm(part, weight.t()).to(at::kFloat);
-      const at::Tensor part_targets = wanted.slice(0, begin, end);
-      loss += chunks.has_row_kernels && HasRowKernels(logits)
-                  ? SumOnCpu(logits, part_targets, count)
-                  : SumOnDevice(logits, part_targets, count);
+      at::Tensor logits = at::mm(part, weight.t());
+      loss += SumOf(logits, wanted.slice(0, begin, end), count, chunks.has_row_kernels);
       const at::Tensor gradient = logits.to(rows.scalar_type());
       if (gradients.of_hidden) {
         at::Tensor to_rows = d_rows.slice(0, begin, end);

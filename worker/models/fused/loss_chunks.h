@@ -6,8 +6,9 @@ namespace fsdprun::worker::fused {
 
 /// How LinearCrossEntropy() goes through the tokens.
 struct CrossEntropyChunks {
-  int64_t rows = 0;             // of logits that exist at a time, at least 1
-  bool has_row_kernels = true;  // what is computed on the CPU; else by ATen's operations
+  int64_t rows = 0;  // of logits that exist at a time, at least 1
+  // Loops of our own on the CPU, and kernels on CUDA; else ATen's operations.
+  bool has_row_kernels = true;
 };
 
 /// 8 Mi logits at a time; of a large vocabulary more, 256 rows on the CPU and 2048 on a device. A

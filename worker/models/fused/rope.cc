@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "worker/models/fused/cuda/device_rows.h"
 #include "worker/models/fused/ops.h"
 #include "worker/models/fused/rows.h"
 #include "worker/models/rope.h"
@@ -13,11 +14,12 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-using Loop = void (*)(const float*, const float*, const float*, size_t, size_t, float*);
-
-/// x: contiguous [batch, length, heads, dim]; cos, sin: contiguous [1, length, dim].
-at::Tensor RotateAll(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, Loop loop) {
+/// x: [batch, length, heads, dim]; cos, sin: contiguous [1, length, dim].
+at::Tensor RotateOnCpu(const at::Tensor& any_x, const at::Tensor& cos, const at::Tensor& sin,
+                       bool is_back) {
+  const at::Tensor x = any_x.contiguous();
   const at::Tensor y = at::empty_like(x);
+  const auto loop = is_back ? RotateHeadsBack : RotateHeads;
   const int64_t length = x.size(1);
   const auto heads = static_cast<size_t>(x.size(2)), dim = static_cast<size_t>(x.size(3));
   const int64_t grain = std::max<int64_t>(1, GrainFor(x) / x.size(2));
@@ -32,20 +34,26 @@ at::Tensor RotateAll(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
   return y;
 }
 
+at::Tensor RotateAll(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                     bool is_back) {
+  return x.is_cuda() ? RopeOnDevice(DeviceKernels(), x, cos, sin, is_back ? -1.0F : 1.0F)
+                     : RotateOnCpu(x, cos, sin, is_back);
+}
+
 class RopeFunction : public autograd::Function<RopeFunction> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& cos, const at::Tensor& sin) {
     const at::Tensor cosines = cos.contiguous(), sines = sin.contiguous();
     context->save_for_backward({cosines, sines});
-    return RotateAll(x.contiguous(), cosines, sines, RotateHeads);
+    return RotateAll(x, cosines, sines, /*is_back=*/false);
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           autograd::variable_list gradients) {
     RefuseSecondDerivative("Rope");
     const autograd::variable_list saved = context->get_saved_variables();
-    return {RotateAll(gradients[0].contiguous(), saved[0], saved[1], RotateHeadsBack), at::Tensor(),
+    return {RotateAll(gradients[0], saved[0], saved[1], /*is_back=*/true), at::Tensor(),
             at::Tensor()};
   }
 };
@@ -53,7 +61,8 @@ class RopeFunction : public autograd::Function<RopeFunction> {
 }  // namespace
 
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  if (HasRowKernels(x) && cos.scalar_type() == at::kFloat) {
+  const bool is_for_loops = HasRowKernels(x) && cos.scalar_type() == at::kFloat;
+  if (is_for_loops || (HasDeviceKernels(x) && FitsRopeOnDevice(x, cos, sin))) {
     return RopeFunction::apply(x, cos, sin);
   }
   return ApplyRope(x.transpose(1, 2), cos, sin).transpose(1, 2).contiguous();

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "worker/models/fused/cuda/device_rows.h"
 #include "worker/models/fused/ops.h"
 #include "worker/models/fused/rows.h"
 
@@ -10,18 +11,32 @@ namespace {
 
 namespace autograd = torch::autograd;
 
+at::Tensor SwigluOnCpu(const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor y = at::empty_like(gate);
+  at::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    SwigluRow(gate.const_data_ptr<float>() + begin, up.const_data_ptr<float>() + begin,
+              static_cast<size_t>(end - begin), y.mutable_data_ptr<float>() + begin);
+  });
+  return y;
+}
+
+void SwigluBackwardOnCpu(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                         const at::Tensor& dgate, const at::Tensor& dup) {
+  at::parallel_for(0, dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    SwigluRowBackward(dy.const_data_ptr<float>() + begin, gate.const_data_ptr<float>() + begin,
+                      up.const_data_ptr<float>() + begin, static_cast<size_t>(end - begin),
+                      dgate.mutable_data_ptr<float>() + begin,
+                      dup.mutable_data_ptr<float>() + begin);
+  });
+}
+
 class SwigluFunction : public autograd::Function<SwigluFunction> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& gate,
                             const at::Tensor& up) {
     const at::Tensor a = gate.contiguous(), b = up.contiguous();
-    const at::Tensor y = at::empty_like(a);
-    at::parallel_for(0, a.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      SwigluRow(a.const_data_ptr<float>() + begin, b.const_data_ptr<float>() + begin,
-                static_cast<size_t>(end - begin), y.mutable_data_ptr<float>() + begin);
-    });
     context->save_for_backward({a, b});
-    return y;
+    return a.is_cuda() ? SwigluOnDevice(DeviceKernels(), a, b) : SwigluOnCpu(a, b);
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
@@ -30,12 +45,11 @@ class SwigluFunction : public autograd::Function<SwigluFunction> {
     const autograd::variable_list saved = context->get_saved_variables();
     const at::Tensor dy = gradients[0].contiguous();
     const at::Tensor dgate = at::empty_like(dy), dup = at::empty_like(dy);
-    at::parallel_for(0, dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      SwigluRowBackward(
-          dy.const_data_ptr<float>() + begin, saved[0].const_data_ptr<float>() + begin,
-          saved[1].const_data_ptr<float>() + begin, static_cast<size_t>(end - begin),
-          dgate.mutable_data_ptr<float>() + begin, dup.mutable_data_ptr<float>() + begin);
-    });
+    if (dy.is_cuda()) {
+      SwigluBackwardOnDevice(DeviceKernels(), dy, saved[0], saved[1], dgate, dup);
+    } else {
+      SwigluBackwardOnCpu(dy, saved[0], saved[1], dgate, dup);
+    }
     return {dgate, dup};
   }
 };
@@ -43,7 +57,7 @@ class SwigluFunction : public autograd::Function<SwigluFunction> {
 }  // namespace
 
 at::Tensor Swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (HasRowKernels(gate) && HasRowKernels(up)) {
+  if (HasKernels(gate) && gate.scalar_type() == up.scalar_type() && gate.sizes() == up.sizes()) {
     return SwigluFunction::apply(gate, up);
   }
   return at::silu(gate) * up;

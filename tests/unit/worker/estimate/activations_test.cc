@@ -86,11 +86,14 @@ TEST(ActivationsTest, FusedLossHasGradientsInsteadOfLogits) {
             norm + kHiddenBytes + kEmbeddingBytes + kTokens * 256 * 4);
 }
 
-ModelConfig ModelWithWords(int64_t vocabulary) {
-  const Json document = {
-      {"model_type", "llama"},          {"vocab_size", vocabulary}, {"hidden_size", 64},
-      {"intermediate_size", 128},       {"num_hidden_layers", 3},   {"num_attention_heads", 2},
-      {"max_position_embeddings", 1024}};
+ModelConfig ModelOf(int64_t vocabulary, int64_t intermediate) {
+  const Json document = {{"model_type", "llama"},
+                         {"vocab_size", vocabulary},
+                         {"hidden_size", 64},
+                         {"intermediate_size", intermediate},
+                         {"num_hidden_layers", 3},
+                         {"num_attention_heads", 2},
+                         {"max_position_embeddings", 1024}};
   return ParseModelConfig(document, "model");
 }
 
@@ -102,7 +105,7 @@ int64_t LossOfWords(int64_t vocabulary, bool is_gpu, int64_t element_bytes) {
   shape.is_gpu = is_gpu;
   shape.has_fused_kernels = true;
   shape.element_bytes = element_bytes;
-  return Of(ModelWithWords(vocabulary), shape).at_loss - Of(ModelWithWords(256), shape).at_loss;
+  return Of(ModelOf(vocabulary, 128), shape).at_loss - Of(ModelOf(256, 128), shape).at_loss;
 }
 
 TEST(ActivationsTest, FusedLossHasTheChunksThatItComputes) {
@@ -113,9 +116,29 @@ TEST(ActivationsTest, FusedLossHasTheChunksThatItComputes) {
   };
   EXPECT_EQ(LossOfWords(kWords, /*is_gpu=*/true, 4), kWords * (64 * 4 + 2048 * 4) - small(4, 4));
   EXPECT_EQ(LossOfWords(kWords, /*is_gpu=*/false, 4), kWords * (64 * 4 + 256 * 4) - small(4, 4));
-  // Several chunks add up the head's gradient in float32, one has it in bfloat16 alone.
+  // Several chunks add up the head's gradient in float32, one has it in bfloat16 alone; CPUs have
+  // the logits in both.
   EXPECT_EQ(LossOfWords(kWords, /*is_gpu=*/true, 2),
-            kWords * (64 * (4 + 2) + 2048 * (4 + 2)) - small(2, 4 + 2));
+            kWords * (64 * (4 + 2) + 2048 * 2) - small(2, 2));
+  EXPECT_EQ(LossOfWords(kWords, /*is_gpu=*/false, 2),
+            kWords * (64 * (4 + 2) + 256 * (4 + 2)) - small(2, 4 + 2));
+}
+
+TEST(ActivationsTest, FusedSwigluKeepsNothingOfSiluButInHalfPrecisionOnCpus) {
+  ForwardShape shape = Shape();
+  for (const bool is_gpu : {false, true}) {
+    for (const int64_t element_bytes : {2, 4}) {
+      shape.is_gpu = is_gpu;
+      shape.element_bytes = element_bytes;
+      const auto intermediates = [&](bool is_fused) {
+        shape.has_fused_kernels = is_fused;
+        return (Of(ModelOf(256, 1152), shape).blocks - Of(ModelOf(256, 128), shape).blocks) /
+               (3 * kTokens * 1024 * element_bytes);
+      };
+      EXPECT_EQ(intermediates(/*is_fused=*/false), 4);
+      EXPECT_EQ(intermediates(/*is_fused=*/true), !is_gpu && element_bytes == 2 ? 4 : 3);
+    }
+  }
 }
 
 TEST(ActivationsTest, FusedAttentionOfGpusRepeatsKeysInFloat32) {
