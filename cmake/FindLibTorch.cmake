@@ -2,12 +2,14 @@
 # Looked for in TORCH_DIR (cache or environment), then in the PyPI wheel of .venv.
 #   LibTorch::torch   headers, libtorch_cpu, libc10 (all that CPU training needs)
 #   LibTorch::cuda    adds libtorch_cuda, libc10_cuda and the CUDA and NCCL headers; only if LibTorch_CUDA_FOUND
+#   LibTorch_CUDA_PROBLEM   why there is no LibTorch::cuda, where LibTorch is a CUDA build
 #   LibTorch_VERSION, LibTorch_CXX11_ABI   its version, and 1 or 0: with which _GLIBCXX_USE_CXX11_ABI it was built
 #   LibTorch_DEFINITIONS   macros that its headers need to be used with
 set(TORCH_DIR "$ENV{TORCH_DIR}" CACHE PATH "LibTorch root (the folder with include/ and lib/)")
 # What was found is cached, and must be looked for again when TORCH_DIR names another one.
 if(NOT "${TORCH_DIR}" STREQUAL "${LibTorch_FOUND_FOR}")
-  foreach(part INCLUDE_DIR CPU_LIBRARY C10_LIBRARY CUDA_LIBRARY C10_CUDA_LIBRARY CUDA_INCLUDE_DIR NCCL_INCLUDE_DIR)
+  foreach(part INCLUDE_DIR CPU_LIBRARY C10_LIBRARY CUDA_LIBRARY C10_CUDA_LIBRARY CUDA_INCLUDE_DIR NCCL_INCLUDE_DIR
+      CRT_INCLUDE_DIR CCCL_INCLUDE_DIR CUDA_HEADERS_COMPILE)
     unset(LibTorch_${part} CACHE)
   endforeach()
 endif()
@@ -41,11 +43,73 @@ if(LibTorch_INCLUDE_DIR AND LibTorch_C10_LIBRARY)
   endif()
 endif()
 
+include(CheckCXXSourceCompiles)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR LibTorch_VERSION
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "run scripts/setup, or pass -DTORCH_DIR=<a LibTorch root>")
+
+# Sets `out` to the folders of CUDA toolkits' headers, in order: CUDA_HOME's, CUDA_PATH's, that of the nvcc in PATH, /usr/local/cuda*.
+function(_libtorch_toolkit_includes out)
+  file(GLOB roots /usr/local/cuda /usr/local/cuda-*)
+  find_program(nvcc nvcc NO_CACHE)
+  if(nvcc)
+    file(REAL_PATH ${nvcc} nvcc)
+    cmake_path(GET nvcc PARENT_PATH folder)
+    cmake_path(GET folder PARENT_PATH folder)
+    list(PREPEND roots ${folder})
+  endif()
+  set(includes)
+  foreach(root IN ITEMS $ENV{CUDA_HOME} $ENV{CUDA_PATH} LISTS roots)
+    file(GLOB of_targets ${root}/targets/*/include)
+    list(APPEND includes ${root}/include ${of_targets})
+  endforeach()
+  set(${out} ${includes} PARENT_SCOPE)
+endfunction()
+
+# The headers of CUDA and NCCL: sets _cuda_includes, the wheel's first, or LibTorch_CUDA_PROBLEM.
+#
+# PyTorch's wheel brings those of CUDA's runtime but not all that they include: crt/ and nv/ are of packages of their own, which nothing
+# installs with it, or of a CUDA toolkit.
+macro(_libtorch_find_cuda_headers)
+  file(GLOB _nvidia_includes ${LibTorch_ROOT}/../nvidia/*/include)
+  _libtorch_toolkit_includes(_toolkit_includes)
+  find_path(LibTorch_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${_nvidia_includes} ${_toolkit_includes} NO_DEFAULT_PATH)
+  find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h HINTS ${_nvidia_includes} NO_DEFAULT_PATH)
+  find_path(LibTorch_CRT_INCLUDE_DIR crt/host_defines.h HINTS ${LibTorch_CUDA_INCLUDE_DIR} ${_nvidia_includes} ${_toolkit_includes})
+  find_path(LibTorch_CCCL_INCLUDE_DIR nv/target HINTS ${LibTorch_CUDA_INCLUDE_DIR} ${_nvidia_includes} ${_toolkit_includes}
+    PATH_SUFFIXES cccl)
+  set(_cuda_includes)
+  set(_cuda_missing)
+  foreach(part NCCL=nccl.h CUDA=cuda_runtime_api.h CRT=crt/host_defines.h CCCL=nv/target)
+    string(REGEX REPLACE "=.*" "" header ${part})
+    if(LibTorch_${header}_INCLUDE_DIR)
+      list(APPEND _cuda_includes ${LibTorch_${header}_INCLUDE_DIR})
+    else()
+      string(REGEX REPLACE ".*=" "" header ${part})
+      list(APPEND _cuda_missing ${header})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES _cuda_includes)
+  set(LibTorch_CUDA_PROBLEM "")
+  if(_cuda_missing)
+    # The compiler may know a folder that is not looked into here.
+    set(CMAKE_REQUIRED_INCLUDES ${_cuda_includes})
+    set(CMAKE_REQUIRED_QUIET ON)
+    check_cxx_source_compiles("#include <nccl.h>\nint main() { return 0; }" LibTorch_CUDA_HEADERS_COMPILE)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    unset(CMAKE_REQUIRED_QUIET)
+    if(NOT LibTorch_CUDA_HEADERS_COMPILE)
+      unset(LibTorch_CUDA_HEADERS_COMPILE CACHE)  # it is tried again once they are installed
+      list(JOIN _cuda_missing ", " _cuda_missing)
+      string(CONCAT LibTorch_CUDA_PROBLEM "not found beside LibTorch of ${LibTorch_ROOT}, in a CUDA toolkit (CUDA_HOME, nvcc's, "
+        "/usr/local/cuda*), or by the compiler: ${_cuda_missing}. Install a CUDA toolkit; or, for the Python that has torch, the packages "
+        "nvidia-cuda-crt (crt/) and nvidia-cuda-cccl (nv/), of which CUDA 12 has crt/ in nvidia-cuda-nvcc-cu12")
+      message(STATUS "No NCCL backend: headers of CUDA ${LibTorch_CUDA_PROBLEM}")
+    endif()
+  endif()
+endmacro()
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   add_library(LibTorch::torch INTERFACE IMPORTED GLOBAL)
@@ -56,18 +120,17 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
 
   find_library(LibTorch_CUDA_LIBRARY torch_cuda HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
   find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
-  file(GLOB _nvidia_includes ${LibTorch_ROOT}/../nvidia/*/include)
-  find_path(LibTorch_CUDA_INCLUDE_DIR cuda_runtime_api.h
-    HINTS ${_nvidia_includes} /usr/local/cuda/include NO_DEFAULT_PATH)
-  find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h HINTS ${_nvidia_includes} NO_DEFAULT_PATH)
-  if(LibTorch_CUDA_LIBRARY AND LibTorch_CUDA_INCLUDE_DIR AND LibTorch_NCCL_INCLUDE_DIR)
+  if(LibTorch_CUDA_LIBRARY)
+    _libtorch_find_cuda_headers()
+  endif()
+  if(LibTorch_CUDA_LIBRARY AND NOT LibTorch_CUDA_PROBLEM)
     set(LibTorch_CUDA_FOUND TRUE)
     add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
-    target_include_directories(LibTorch::cuda SYSTEM INTERFACE
-      ${LibTorch_NCCL_INCLUDE_DIR} ${LibTorch_CUDA_INCLUDE_DIR})
+    target_include_directories(LibTorch::cuda SYSTEM INTERFACE ${_cuda_includes})
     target_link_libraries(LibTorch::cuda INTERFACE LibTorch::torch ${LibTorch_CUDA_LIBRARY}
       ${LibTorch_C10_CUDA_LIBRARY})
   endif()
 endif()
 mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY
-  LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_CUDA_INCLUDE_DIR LibTorch_NCCL_INCLUDE_DIR)
+  LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_CUDA_INCLUDE_DIR LibTorch_NCCL_INCLUDE_DIR
+  LibTorch_CRT_INCLUDE_DIR LibTorch_CCCL_INCLUDE_DIR)
