@@ -93,21 +93,25 @@ macro(_libtorch_find_cuda_headers)
   endforeach()
   list(REMOVE_DUPLICATES _cuda_includes)
   set(LibTorch_CUDA_PROBLEM "")
-  if(_cuda_missing)
-    # The compiler may know a folder that is not looked into here.
-    set(CMAKE_REQUIRED_INCLUDES ${_cuda_includes})
-    set(CMAKE_REQUIRED_QUIET ON)
-    check_cxx_source_compiles("#include <nccl.h>\nint main() { return 0; }" LibTorch_CUDA_HEADERS_COMPILE)
-    unset(CMAKE_REQUIRED_INCLUDES)
-    unset(CMAKE_REQUIRED_QUIET)
-    if(NOT LibTorch_CUDA_HEADERS_COMPILE)
-      unset(LibTorch_CUDA_HEADERS_COMPILE CACHE)  # it is tried again once they are installed
+  # What is not found may be in a folder that the compiler knows; what is found may be too old, or not fit together.
+  set(CMAKE_REQUIRED_INCLUDES ${_cuda_includes})
+  set(CMAKE_REQUIRED_QUIET ON)
+  check_cxx_source_compiles("#include <nccl.h>\nint main() { return sizeof(decltype(&ncclCommRevoke)) > 0 ? 0 : 1; }"
+    LibTorch_CUDA_HEADERS_COMPILE)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_QUIET)
+  if(NOT LibTorch_CUDA_HEADERS_COMPILE)
+    unset(LibTorch_CUDA_HEADERS_COMPILE CACHE)  # it is tried again once they are installed
+    if(_cuda_missing)
       list(JOIN _cuda_missing ", " _cuda_missing)
       string(CONCAT LibTorch_CUDA_PROBLEM "not found beside LibTorch of ${LibTorch_ROOT}, in a CUDA toolkit (CUDA_HOME, nvcc's, "
         "/usr/local/cuda*), or by the compiler: ${_cuda_missing}. Install a CUDA toolkit; or, for the Python that has torch, the packages "
         "nvidia-cuda-crt (crt/) and nvidia-cuda-cccl (nv/), of which CUDA 12 has crt/ in nvidia-cuda-nvcc-cu12")
-      message(STATUS "No NCCL backend: headers of CUDA ${LibTorch_CUDA_PROBLEM}")
+    else()
+      string(CONCAT LibTorch_CUDA_PROBLEM "do not compile, or have an NCCL without ncclCommRevoke: ${_cuda_includes}. "
+        "Install those of the NCCL that LibTorch of ${LibTorch_ROOT} was built with")
     endif()
+    message(STATUS "No NCCL backend: headers of CUDA ${LibTorch_CUDA_PROBLEM}")
   endif()
 endmacro()
 

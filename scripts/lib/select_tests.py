@@ -91,6 +91,12 @@ def with_includers(paths: list[str], texts: dict[str, str]) -> list[str]:
     return reached
 
 
+def lists_that_name(path: str, lists: dict[str, str]) -> list[str]:
+    """The lists of sources (CMakeLists.txt) of other folders of tests that name the file."""
+    name = re.compile(rf"(^|[\s/\"]){re.escape(PurePosixPath(path).name)}($|[\s)\"])", re.M)
+    return [other for other, text in lists.items() if PurePosixPath(other).parent != PurePosixPath(path).parent and name.search(text)]
+
+
 def generated_from(path: str, texts: dict[str, str]) -> list[str]:
     """The headers that are made of a message file, and of those that import it, as sources include them."""
     protos = [path]
@@ -137,9 +143,8 @@ def select(paths: list[str], nodes: list[Node]) -> set[str] | None:
     return {node.name for node in nodes if node.is_test and (node.name in reached or node.folder.startswith(ALWAYS))}
 
 
-def project_texts() -> dict[str, str]:
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.py", "*.proto"], check=True,
-                           capture_output=True, text=True).stdout.split()
+def project_texts(patterns: tuple[str, ...] = ("*.h", "*.cc", "*.py", "*.proto")) -> dict[str, str]:
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", *patterns], check=True, capture_output=True, text=True).stdout.split()
     return {name: Path(name).read_text(errors="replace") for name in names if Path(name).is_file()}
 
 
@@ -158,6 +163,8 @@ def main() -> None:
     # Product libraries are followed by the graph; between the tests' folders nothing is declared.
     reached = with_includers(paths, texts)
     touched = paths + [path for path in reached if path.startswith("tests/")]
+    lists = project_texts(("tests/**/CMakeLists.txt",))
+    touched += [name for path in touched if path.startswith("tests/") for name in lists_that_name(path, lists)]
     graphs = [read_build(build) for build in builds]
     # A build may lack tests that another has: what is known to any is known.
     selected = select(touched, list({node.name: node for nodes in reversed(graphs) for node in nodes}.values()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
 from fuzz_targets import reached, sources_by_target  # noqa: E402
-from select_tests import SETTINGS, parse_graph, product_sources, select, with_includers  # noqa: E402
+from select_tests import SETTINGS, lists_that_name, parse_graph, product_sources, select, with_includers  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
 base|base|control|1|
@@ -92,6 +92,14 @@ class SelectTest(unittest.TestCase):
         self.assertEqual(self.selected("launcher/cli/CMakeLists.txt"), self.selected("launcher/cli/flags.cc"))
         self.assertEqual(self.selected("fsdp_runtime/CMakeLists.txt"), self.selected("fsdp_runtime/shm/ring.cc"))
         self.assertEqual(self.selected("tests/unit/CMakeLists.txt"), {"base_test", "cli_test", "shm_test", "arch_words"})
+
+    def test_what_lists_of_other_folders_name_is_followed(self):
+        lists = {"tests/unit/a/CMakeLists.txt": "fsdprun_test(NAME a SRCS a_test.cc fault.cc)",
+                 "tests/unit/b/CMakeLists.txt": "fsdprun_test(NAME b SRCS b_test.cc\n  ${PROJECT_SOURCE_DIR}/tests/unit/a/fault.cc DEPS x)",
+                 "tests/unit/c/CMakeLists.txt": 'ENVIRONMENT "SCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/../a/oracle.py")',
+                 "tests/unit/d/CMakeLists.txt": "fsdprun_test(NAME d SRCS default.cc my_fault.cc)"}
+        self.assertEqual(lists_that_name("tests/unit/a/fault.cc", lists), ["tests/unit/b/CMakeLists.txt"])
+        self.assertEqual(lists_that_name("tests/unit/a/oracle.py", lists), ["tests/unit/c/CMakeLists.txt"])
 
     def test_examples_reach_the_tests_that_take_them(self):
         self.assertEqual(self.selected("examples/training/pretrain.json"), {"parity_2_ranks", "arch_words"})
