@@ -1,14 +1,17 @@
 """Damaged checkpoints, full disks: the older good checkpoint is used or kept, and the reason is said."""
 
+import json
 import pathlib
 import shutil
 import signal
+import subprocess
 import tempfile
 
 import torch
 from torch.distributed.checkpoint import format_utils
 
 from events import wait_for_files
+from job_case import BIN
 from train_case import TrainCase
 from unittest_main import main
 
@@ -100,6 +103,17 @@ class DamageTest(TrainCase):
         flip_bit(self.newest / "__0_0.distcp")
         self.assert_refused(78, ["checkpoint.resume", "step-6/__0_0.distcp"], *self.saving(), "train.steps=8",
                             f"checkpoint.resume={self.newest}")
+
+    def test_missing_manifest_is_why_verify_cannot_tell(self):
+        (self.newest / "fsdprun.json").unlink()
+        done = subprocess.run([BIN / "fsdpctl", "ckpt", "verify", self.newest, "--json"], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads(done.stdout)
+        self.assertIsNone(report["intact"])
+        self.assertGreater(report["without_checksum"], 0)
+        self.assertEqual(report["doubt"], f"{report['without_checksum']} of them have no checksum, since fsdprun.json, where "
+                                          "fsdp-train's checkpoints have them, is missing: whether their content is what was "
+                                          "written cannot be told")
 
     def test_named_older_checkpoint(self):
         out, _ = self.train_well(f"checkpoint.resume={self.checkpoints / 'step-2'}", "train.steps=3", ranks=3)
