@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from gpu_results import UnreadableResult, read_result
+
 BUILD_LOG, TESTS_LOG = "build.log", "tests.log"  # all output, beside the report
 GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit",
               "temperature.gpu", "ecc.mode.current", "mig.mode.current")
@@ -73,6 +75,16 @@ def passed(part: dict) -> bool:
     return part["status"] == "passed"
 
 
+def take_results(part: dict, output: Path) -> None:
+    """Of the JSON that the part has written; why there are none, if that is not JSON: the part has not passed then."""
+    try:
+        part["results"] = read_result(output, part["name"])
+    except UnreadableResult as error:
+        part["output"] = f"{part['output'].rstrip()}\n\n{error}\n".lstrip()
+        if passed(part):
+            part["status"] = "failed (result)"
+
+
 class Report:
     """`begin`: of the process, by time.monotonic()."""
 
@@ -87,7 +99,7 @@ class Report:
     def add(self, part: dict, output: str) -> None:
         """`output`: a file of JSON that the part has written, or none."""
         if output and Path(output).exists():
-            part["results"] = json.loads(Path(output).read_text())
+            take_results(part, Path(output))
         if self.device == "cuda" and part["name"] == "benchmark":
             self.data["machine behind the benchmark"] = gpu_state(limit_s=3)
         self.data["parts"].append(part)

@@ -29,7 +29,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-GPU_FOLDER = Path(__file__).resolve().parents[1] / "gpu"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts/lib"))
+from gpu_results import read_result  # noqa: E402
+
+GPU_FOLDER = ROOT / "tests/gpu"
 WARM_UPS = 3
 # Of dense bfloat16, by NVIDIA's data sheets, SXM unless the name says otherwise.
 PEAK_FLOPS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12}
@@ -104,10 +108,10 @@ def run(side: Side, case: dict, program: Path, folder: Path, limit_s: float) -> 
     path.write_text(json.dumps(case))
     command = [sys.executable, str(GPU_FOLDER / "fsdp2_train_gpu.py")] if side.is_pytorch else [str(program)]
     done = subprocess.run([*command, str(path), str(output)], capture_output=True, text=True, check=False, timeout=limit_s)
-    result = json.loads(output.read_text()) if output.exists() else {}
-    if done.returncode != 0 or "error" in result:
-        raise RuntimeError(f"exit code {done.returncode}: {result.get('error', '')} {(done.stdout + done.stderr)[-2000:]}")
-    return result
+    if done.returncode != 0:
+        said = output.read_text(errors="replace")[:2000] if output.exists() else ""
+        raise RuntimeError(f"exit code {done.returncode}: {said} {(done.stdout + done.stderr)[-2000:]}")
+    return read_result(output, Path(command[-1]).name)
 
 
 def in_range(values: dict | None, form: str) -> str:

@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "scripts/lib"))
+from gpu_results import read_result  # noqa: E402
 
 MODELS = {
     "cpu": {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -101,7 +103,7 @@ class Run:
         return [str(self.path), str(self.output)]
 
     def result(self) -> dict:
-        result = json.loads(self.output.read_text()) if self.output.exists() else {"error": "it has written no result"}
+        result = read_result(self.output, self.folder.name) if self.output.exists() else {"error": "it has written no result"}
         if "error" in result:
             raise RuntimeError(f"{self.folder.name}: {result['error']}")
         return result

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests/support", "scripts/lib"
 import bench_gpu  # noqa: E402
 import gpu_pack  # noqa: E402
 import gpu_report  # noqa: E402
+import gpu_results  # noqa: E402
 import gpu_run  # noqa: E402
 from unittest_main import main  # noqa: E402
 
@@ -154,6 +155,41 @@ class Run(unittest.TestCase):
             data = json.loads((Path(folder) / "report.json").read_text())
             self.assertEqual(([part["status"] for part in data["parts"]], data["is_complete"]), (["passed", "failed (5)"], False))
             self.assertIn("why", (Path(folder) / "report.md").read_text())
+
+    def reported(self, folder: Path, command: str) -> tuple[dict, str, bool]:
+        """The record, the report in words, and whether all has passed, of the part that the command is."""
+        output = folder / "benchmark.json"
+        with contextlib.redirect_stdout(io.StringIO()):
+            report = gpu_report.Report(folder, "cpu", ROOT, time.monotonic())
+            part = self.record("sh", "-c", command.replace("OUTPUT", str(output)), output=str(output)) | {"name": "benchmark"}
+            report.add(part, str(output))
+        return json.loads((folder / "report.json").read_text())["parts"][0], (folder / "report.md").read_text(), report.has_passed()
+
+    def test_a_result_that_is_not_json_is_a_row_that_says_who_wrote_what(self):
+        with tempfile.TemporaryDirectory() as folder:
+            part, words, has_passed = self.reported(Path(folder), "echo '| side |'; printf '[{\"side\": \"fs' >OUTPUT")
+            said = f"benchmark has written what is not JSON to {folder}/benchmark.json: Unterminated string"
+            self.assertEqual((part["status"], has_passed, "results" in part), ("failed (result)", False, False))
+            for text in (part["output"], words):
+                self.assertIn(said, text)
+                self.assertIn("""13 characters, that end with '[{"side": "fs'""", text)
+            self.assertIn("\n| side |\n\nbenchmark has written", words)
+            self.assertIn("\n| benchmark | failed (result) |", words)
+            part, words, _ = self.reported(Path(folder), ": >OUTPUT; exit 9")
+            self.assertEqual(part["status"], "failed (9)")
+            self.assertIn("0 characters, none at all", words)
+            part, _, has_passed = self.reported(Path(folder), "echo '[1]' >OUTPUT")
+            self.assertEqual((part["status"], part["results"], has_passed), ("passed", [1], True))
+
+    def test_a_training_whose_result_is_not_json_fails_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program, output = Path(folder) / "trains", Path(folder) / "fsdp.json"
+            for script, error, said in (("printf '{\"losses\": [' >$2", gpu_results.UnreadableResult, f"trains has written what is not JSON to {output}"),
+                                        ("printf '{\"lo' >$2; echo why; exit 3", RuntimeError, 'exit code 3: {"lo why')):
+                program.write_text(f"#!/bin/sh\n{script}\n")
+                program.chmod(0o755)
+                with self.assertRaisesRegex(error, re.escape(said)):
+                    bench_gpu.run(bench_gpu.SIDES[0], {}, program, Path(folder), 60)
 
     def test_all_of_it_on_the_cpu(self):
         with tempfile.TemporaryDirectory() as folder:
