@@ -21,7 +21,7 @@ PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "formats/", "wo
 # are found, tested and installed is of no account to the linters.
 SETTINGS = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json", "cmake/FindLibTorch.cmake", "cmake/FsdprunGrpc.cmake",
             "cmake/FsdprunTargets.cmake", "cmake/FsdprunToolchain.cmake", "scripts/lint", "scripts/lib/tidy_database.py")
-# What no program and no test is made of: the checks of texts and rules look at it.
+# What no program and no test is made of: the checks of texts and rules look at it, and scripts of tests that open it (opened).
 TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "scripts/lib/fuzz_clean",
          "scripts/lib/sanitizers_clean", "scripts/lib/tidy_clean", "tests/fuzz/")
 # Tests that look at the tree as a whole, whatever changed.
@@ -91,6 +91,25 @@ def with_includers(paths: list[str], texts: dict[str, str]) -> list[str]:
     return reached
 
 
+def opened(script: str) -> list[str]:
+    """The files and folders of docs/ and deploy/ that a Python script opens, as it spells them: ROOT / "docs/VITALS.md"."""
+    return re.findall(r'/ "((?:docs|deploy)/[^"]+)"', script)
+
+
+def readers(path: str, texts: dict[str, str]) -> list[str]:
+    """The scripts of tests that open the file or its folder; of those that look at the tree as a whole, none."""
+    return [name for name, text in texts.items() if name.startswith("tests/") and name.endswith(".py") and not name.startswith(ALWAYS)
+            and any(path == place or path.startswith(place + "/") for place in opened(text))]
+
+
+def tests_of(script: str, texts: dict[str, str], nodes: list[Node]) -> set[str]:
+    """Names of the tests that are called as the script is, or as those that import it are; else all of its folder."""
+    stems = [PurePosixPath(name).stem.removeprefix("test_").removesuffix("_test") for name in with_includers([script], texts)]
+    folder = str(PurePosixPath(script).parent)
+    named = {node.name for node in nodes if node.folder == folder and any(f"_{stem}_" in f"{node.name}_" for stem in stems)}
+    return named or owners(script, nodes)
+
+
 def lists_that_name(path: str, lists: dict[str, str]) -> list[str]:
     """The lists of sources (CMakeLists.txt) of other folders of tests that name the file."""
     name = re.compile(rf"(^|[\s/\"]){re.escape(PurePosixPath(path).name)}($|[\s)\"])", re.M)
@@ -124,11 +143,12 @@ def dependents(names: set[str], nodes: list[Node]) -> set[str]:
         reached |= more
 
 
-def select(paths: list[str], nodes: list[Node]) -> set[str] | None:
-    """Names of the tests that the paths reach; None means all."""
+def select(paths: list[str], nodes: list[Node], texts: dict[str, str]) -> set[str] | None:
+    """Names of the tests that the paths reach; None means all. `texts`: of the project's files."""
     touched = set()
     for path in paths:
         if path.startswith(TEXTS):
+            touched |= {name for script in readers(path, texts) for name in tests_of(script, texts, nodes)}
             continue
         found = set()
         if path.startswith(EXAMPLES):
@@ -167,7 +187,7 @@ def main() -> None:
     touched += [name for path in touched if path.startswith("tests/") for name in lists_that_name(path, lists)]
     graphs = [read_build(build) for build in builds]
     # A build may lack tests that another has: what is known to any is known.
-    selected = select(touched, list({node.name: node for nodes in reversed(graphs) for node in nodes}.values()))
+    selected = select(touched, list({node.name: node for nodes in reversed(graphs) for node in nodes}.values()), texts)
     if selected is None:
         print("all")
         return

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Tests of scripts/lib/select_tests.py and fuzz_targets.py on a small made-up project."""
 
+import re
 import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts/lib"))
 from fuzz_targets import reached, sources_by_target  # noqa: E402
-from select_tests import SETTINGS, lists_that_name, parse_graph, product_sources, select, with_includers  # noqa: E402
+from select_tests import ALWAYS, SETTINGS, lists_that_name, opened, parse_graph, product_sources, readers, select, with_includers  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
 base|base|control|1|
@@ -26,11 +28,22 @@ parity_2_ranks|change|tests/parity|fsdprun,train|parity_2_ranks
 bench_worker|change|tests/bench|fsdprun,bench_worker|bench_worker
 arch_words|change|tests/arch||arch_words
 """
+# Tests of scripts, and what is in these.
+SCRIPT_TESTS = """launcher_vitals|change|tests/integration/launcher|fsdprun|fsdprun
+slurm_step|change|tests/slurm|fsdprun|fsdprun
+slurm_templates|change|tests/slurm|fsdprun|fsdprun
+slurm_templates_long|soak|tests/slurm|fsdprun|fsdprun
+deploy_prometheus|change|tests/deploy||
+"""
+SCRIPTS = {"tests/integration/launcher/test_vitals.py": 'PAGE = parents[3] / "docs/VITALS.md"\nIN_IT = "docs/CONTROL.md"\n',
+           "tests/slurm/template_case.py": 'TEMPLATES = ROOT / "deploy/slurm"\n', "tests/slurm/test_templates.py": "import template_case\n",
+           "tests/slurm/test_step.py": '"""deploy/slurm"""\n', "tests/deploy/alerts_test.py": '(ROOT / "deploy/prometheus/alerts.yml").read_text()\n',
+           "tests/docs/page_test.py": 'PAGE = ROOT / "docs/VITALS.md"\n'}
 
 
 class SelectTest(unittest.TestCase):
-    def selected(self, *paths: str) -> set[str] | None:
-        return select(list(paths), parse_graph(GRAPH, TESTS))
+    def selected(self, *paths: str, tests: str = TESTS) -> set[str] | None:
+        return select(list(paths), parse_graph(GRAPH, tests), SCRIPTS)
 
     def test_a_library_reaches_what_depends_on_it(self):
         self.assertEqual(self.selected("launcher/cli/flags.cc"),
@@ -55,6 +68,25 @@ class SelectTest(unittest.TestCase):
     def test_texts_reach_only_what_looks_at_the_tree(self):
         self.assertEqual(self.selected("docs/STYLE.md", "README.md"), {"arch_words"})
 
+    def test_texts_reach_the_tests_whose_scripts_open_them(self):
+        for path, tests in (("docs/VITALS.md", {"launcher_vitals"}), ("docs/CONTROL.md", set()), ("deploy/prometheus/scrape.yml", set()),
+                            ("deploy/slurm/requeue.sbatch", {"slurm_templates", "slurm_templates_long"}),
+                            ("deploy/prometheus/alerts.yml", {"deploy_prometheus"})):
+            self.assertEqual(self.selected(path, tests=TESTS + SCRIPT_TESTS), {"arch_words", *tests}, path)
+
+    def test_the_scripts_that_open_texts_are_found(self):
+        texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+        for path, script in (("docs/EVENTS.md", "tests/integration/launcher/test_event_log.py"), ("docs/SLURM.md", "tests/slurm/test_templates.py"),
+                             ("docs/METRICS.md", "tests/deploy/prometheus_test.py"), ("deploy/slurm/one_node.sbatch", "tests/slurm/template_case.py"),
+                             ("deploy/grafana/fsdprun.json", "tests/integration/launcher/test_metrics.py")):
+            self.assertIn(script, readers(path, texts))
+        gone = [f"{name}: {place}" for name, text in texts.items() if name != "tests/arch/select_tests_test.py"
+                for place in opened(text) if not (ROOT / place).exists()]
+        self.assertEqual(gone, [])
+        # Spelled so, nobody would find them.
+        apart = [name for name, text in texts.items() if re.search(r'/ "(docs|deploy)"', text) and not name.startswith(ALWAYS)]
+        self.assertEqual(apart, [])
+
     def test_the_linters_look_at_what_a_change_reaches(self):
         texts = {"proto/low.proto": "", "proto/high.proto": 'import "low.proto";\n',
                  "agent/codec.cc": '#include "high.pb.h"\n', "agent/link.cc": '#include "low.grpc.pb.h"\n',
@@ -72,8 +104,7 @@ class SelectTest(unittest.TestCase):
             self.assertEqual(product_sources(["base/loop.cc", path], texts), ["base/loop.cc"], path)
 
     def test_the_linters_settings_are_files(self):
-        root = Path(__file__).resolve().parents[2]
-        self.assertEqual([path for path in SETTINGS if not (root / path).is_file()], [])
+        self.assertEqual([path for path in SETTINGS if not (ROOT / path).is_file()], [])
 
     def test_includers_are_followed_across_folders(self):
         texts = {"tests/unit/agent/a_test.cc": '#include "tests/unit/base/waiter.h"\n',
@@ -148,10 +179,9 @@ class FuzzTargetsTest(unittest.TestCase):
         self.assertEqual(self.targets("docs/STYLE.md", "worker/other.cc"), [])
 
     def test_all_sources_that_it_finds_are_there(self):
-        root = Path(__file__).resolve().parents[2]
-        targets = sources_by_target((root / "tests/fuzz/CMakeLists.txt").read_text())
-        self.assertEqual({f"{name}_fuzz.cc" for name in targets}, {path.name for path in (root / "tests/fuzz").glob("*_fuzz.cc")})
-        self.assertEqual([path for sources in targets.values() for path in sources if not (root / path).exists()], [])
+        targets = sources_by_target((ROOT / "tests/fuzz/CMakeLists.txt").read_text())
+        self.assertEqual({f"{name}_fuzz.cc" for name in targets}, {path.name for path in (ROOT / "tests/fuzz").glob("*_fuzz.cc")})
+        self.assertEqual([path for sources in targets.values() for path in sources if not (ROOT / path).exists()], [])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from daemon_case import DaemonCase
 from job_case import JobCase, free_port
 from unittest_main import main
 
-SCHEMA = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "EVENTS.md").read_text()
+SCHEMA = (pathlib.Path(__file__).resolve().parents[3] / "docs/EVENTS.md").read_text()
 COMMON = {"v", "time", "job", "node", "from", "event"}
 
 
