@@ -42,6 +42,7 @@ void ParseTrain(const Json& train, TrainConfig& config) {
                   .sync_each_micro_batch = train.at("sync_each_micro_batch"),
                   .max_grad_norm = train.at("max_grad_norm"),
                   .activation_checkpointing = train.at("activation_checkpointing"),
+                  .step_graph = train.at("step_graph"),
                   .freeze = train.at("freeze"),
                   .eval_every = train.at("eval_every"),
                   .eval_batches = train.at("eval_batches"),

@@ -51,6 +51,7 @@ struct TrainConfig {
     bool sync_each_micro_batch = false;
     double max_grad_norm = 0;
     bool activation_checkpointing = false;
+    bool step_graph = false;
     std::vector<std::string> freeze;
     int64_t eval_every = 0;
     int64_t eval_batches = 0;

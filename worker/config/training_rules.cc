@@ -100,6 +100,12 @@ void CheckTrain(const Json& config) {
     Refuse(config, "train.grad_accumulation",
            "1 with train.global_batch_size, which it follows from");
   }
+  if (ValueOf(config, "train.step_graph") == true && ValueOf(config, "optimizer.name") != "adamw") {
+    Refuse(config, "train.step_graph",
+           "false with optimizer.name = " + ValueOf(config, "optimizer.name").dump() +
+               ", whose learning rate a graph would keep as it was recorded; set it to adamw for "
+               "graphs");
+  }
   for (const char* key : {"train.on_nonfinite", "train.on_spike"}) {
     if (ValueOf(config, key) == "rollback" && ValueOf(config, "checkpoint.dir") == "") {
       Refuse(config, key, "another one without checkpoint.dir, from which it would go on");

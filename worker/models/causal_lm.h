@@ -79,7 +79,11 @@ class CausalLm : public torch::nn::Module {
     if (!recomputes_blocks_) {
       return block(x, others...);
     }
+    fsdp::CheckpointOptions options;
+    options.use_reentrant = true;
+    options.preserve_rng_state = false;  // a block draws no random numbers
     return fsdp::activation_checkpoint(
+        options,
         [block](const at::Tensor& x_again, const Tensors&... others_again) {
           return block(x_again, others_again...);
         },

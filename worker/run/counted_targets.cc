@@ -5,14 +5,14 @@
 
 namespace fsdprun::worker {
 
-at::Tensor CountedTargets::Weigh(const at::Tensor& mean, const Batch& batch) {
+double CountedTargets::Weigh(const Batch& batch) {
   if (!may_ignore_targets_) {
-    return mean;
+    return 1;
   }
   const int64_t all = batch.targets.numel();
   counted_ += batch.counted;
   all_ += all;
-  return mean * (static_cast<double>(batch.counted) / static_cast<double>(all));
+  return static_cast<double>(batch.counted) / static_cast<double>(all);
 }
 
 double CountedTargets::share() const {

@@ -17,17 +17,17 @@ namespace fsdprun::worker {
 // of the targets that count in the whole step. It is known after the last micro batch, and the
 // gradients are divided by it before they are clipped.
 
-/// Weighs the losses of a step by how many of their targets count. Thread: one.
+/// How much the losses of a step weigh, by how many of their targets count. Thread: one.
 class CountedTargets {
  public:
-  /// Without targets that may not count, nothing is weighed, and nothing is computed.
+  /// Without targets that may not count, all weigh 1.
   explicit CountedTargets(bool may_ignore_targets) : may_ignore_targets_(may_ignore_targets) {}
 
   bool may_ignore_targets() const { return may_ignore_targets_; }
   void BeginStep() { counted_ = all_ = 0; }
-  /// `mean`: over the targets of `batch` that count. Returns their sum divided by the number of
-  /// all.
-  at::Tensor Weigh(const at::Tensor& mean, const Batch& batch);
+  /// What the mean loss over the targets of `batch` that count is to be multiplied by, so that it
+  /// is their sum divided by the number of all.
+  double Weigh(const Batch& batch);
   /// How many of this rank's targets have counted since BeginStep, from 0 to 1.
   double share() const;
 

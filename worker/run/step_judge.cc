@@ -31,7 +31,7 @@ StepJudge::Judgement StepJudge::Judge(const at::Tensor& loss, const at::Tensor& 
     verdict = verdict + is_spike.to(at::kFloat) * static_cast<double>(Verdict::kSpike);
     Push(values, verdict == 0);
   }
-  halted_ = halted_.logical_or(MustHalt(verdict));
+  halted_.logical_or_(MustHalt(verdict));
   return {verdict, halted_.logical_or(verdict != 0).to(at::kFloat)};
 }
 
@@ -46,8 +46,8 @@ at::Tensor StepJudge::IsSpike(const at::Tensor& values) const {
 void StepJudge::Push(const at::Tensor& values, const at::Tensor& is_good) {
   const at::Tensor pushed =
       at::cat({window_.narrow(1, 1, train_.spike_window - 1), values.unsqueeze(1)}, 1);
-  window_ = at::where(is_good, pushed, window_);
-  count_ = count_ + is_good.to(at::kLong);
+  window_.copy_(at::where(is_good, pushed, window_));
+  count_.add_(is_good.to(at::kLong));
 }
 
 at::Tensor StepJudge::MustHalt(const at::Tensor& verdict) const {

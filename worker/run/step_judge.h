@@ -50,6 +50,7 @@ class StepJudge {
 
   TrainConfig::Train train_;
   at::Device device_;
+  // Written in place by Judge: Note [A step as a graph].
   at::Tensor window_;  // float64, [2, spike_window]: losses, norms; the newest last
   at::Tensor count_;   // int64, 0-dim: good steps
   at::Tensor halted_;  // bool, 0-dim

@@ -43,6 +43,8 @@ class StepTrace {
   StepTrace& operator=(const StepTrace&) = delete;
 
   void BeginStep(int64_t step);
+  /// Whether the present step is a part of the timeline. The same on all ranks.
+  bool is_on() const { return is_on_; }
   /// The step, or what came of it, has ended.
   void EndStep();
   /// There are no more steps, and what is left to be done may take its time.

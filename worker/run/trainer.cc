@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "worker/run/start_limit.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/agreement.h"
+#include "worker/world/device.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -212,6 +214,10 @@ void Trainer::EndForMemory(const std::exception& error, bool is_evaluation) {
 
 void Trainer::Run() {
   const TrainConfig::Train& train = inputs_.config.train;
+  std::optional<OwnStream> stream;
+  if (train.step_graph) {
+    stream.emplace(world_.device);
+  }
   StopSignal::SetTimeout(stop_.step_timeout());
   StopSignal::Install();
   bool is_stopping = must_evaluate_first_ && Evaluate();
@@ -270,7 +276,7 @@ bool Trainer::Follow(const StepOutcome& outcome) {
 StepOutcome Trainer::DoSteps() {
   const TrainConfig& config = inputs_.config;
   try {
-    StepOutcome outcome = step_->Do();
+    StepOutcome outcome = step_->Do(/*is_traced=*/trace_->is_on());
     const bool is_something_due = outcome.is_stopping || outcome.has_saved || outcome.must_save ||
                                   outcome.is_save_due || state_.step >= config.train.steps ||
                                   IsEvery(config.train.eval_every) ||

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/run/device_values.h"
 #include "worker/run/failure.h"
 #include "worker/run/stop_signal.h"
 #include "worker/world/device.h"
@@ -23,20 +24,6 @@ constexpr double kPollSeconds = 0.1;
 
 // Of a step whose batches differ in size, what follows one is known ahead up to so many.
 constexpr int64_t kForwardsAhead = 65536;
-
-/// What the ranks tell each other in a step, and what the host reads of it.
-enum Told : int64_t {
-  kToldLoss,     // mean over the ranks
-  kToldStop,     // some rank was asked to stop, so that all stop after the same step
-  kToldSeconds,  // mean over the ranks, so that all ask equally often
-  kToldSave,     // rank 0 was asked for a checkpoint
-  kToldDue,      // by rank 0's clock one is due
-  kToldWriting,  // some rank still writes one
-  kToldLost,     // some rank cannot tell how that ends
-  kToldShare,    // of the targets that count
-  kToldNorm,     // of the gradient; the same on all ranks
-  kToldVerdict,  // a Verdict
-};
 
 double SecondsIn(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -88,8 +75,11 @@ TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, Run
       lateness_(lateness),
       plan_(PlanStep(context.config, context.world.rank(), context.world.size())),
       counted_(batches.data().may_ignore_targets()),
-      judge_(context.config.train, context.world.device),
+      body_(context, state, counted_.may_ignore_targets()),
       bad_steps_(context.config.train) {
+  if (context_.config.train.step_graph) {
+    graph_.emplace(context_.world, body_);
+  }
   if (plan_.is_uniform() || plan_.forwards > kForwardsAhead) {
     return;
   }
@@ -108,24 +98,17 @@ int64_t TrainingStep::forwards_per_poll() const {
   return std::max<int64_t>(1, std::llround(std::min(1e9, kPollSeconds * forwards / step_seconds_)));
 }
 
-at::Tensor TrainingStep::Backward(const MicroBatch& micro, bool is_last_forward) {
-  const TrainConfig::Train& train = context_.config.train;
+WeighedBatch TrainingStep::NextBatch(const MicroBatch& micro) {
   context_.vitals.Enter(contract::WorkerPhase::kWaitingForData);
   const bool counts = micro.divisor != 0;
-  const Batch batch = counts ? batches_.Next(micro.samples, state_.cursor) : Padding();
-  first_batch_ = first_batch_ ? first_batch_ : batch;
-  context_.vitals.Enter(contract::WorkerPhase::kForward);
-  at::Tensor part = LossOf(state_.model.module, batch.inputs, batch.targets);
-  if (!counts) {
-    part = part * 0;
-  } else {
-    part = counted_.Weigh(part, batch);
-    part = micro.divisor == 1 ? part : part / micro.divisor;
+  WeighedBatch weighed{counts ? batches_.Next(micro.samples, state_.cursor) : Padding(),
+                       micro.divisor};
+  first_batch_ = first_batch_ ? first_batch_ : weighed.batch;
+  if (counted_.may_ignore_targets()) {
+    const double weight = counts ? counted_.Weigh(weighed.batch) : 0;
+    weighed.weight = ValuesOn(context_.world.device, {static_cast<float>(weight)}).squeeze(0);
   }
-  state_.model.root.set_requires_gradient_sync(train.sync_each_micro_batch || is_last_forward);
-  context_.vitals.Enter(contract::WorkerPhase::kBackward);
-  part.backward();
-  return part.detach();
+  return weighed;
 }
 
 Batch TrainingStep::Padding() const {
@@ -138,27 +121,27 @@ DataCursor TrainingStep::EndOfStep(const DataCursor& cursor) const {
                        : batches_.Behind(cursor, plan_.samples);
 }
 
-at::Tensor TrainingStep::Tell(const at::Tensor& loss, double seconds) {
-  const float stop = context_.stop.IsRequested() ? 1.0F : 0.0F;
-  const float save = context_.channel.TakeSave() && context_.world.rank() == 0 ? 1.0F : 0.0F;
-  const float due = context_.world.rank() == 0 && checkpoints_.IsDue() ? 1.0F : 0.0F;
-  const float writing = checkpoints_.IsWriting() ? 1.0F : 0.0F;
-  const float lost = checkpoints_.HasLostTheWay() ? 1.0F : 0.0F;
-  const at::Tensor told = at::stack({loss, at::full_like(loss, stop), at::full_like(loss, seconds),
-                                     at::full_like(loss, save), at::full_like(loss, due),
-                                     at::full_like(loss, writing), at::full_like(loss, lost),
-                                     at::full_like(loss, counted_.share() * plan_.own_weight)});
-  context_.world.group->all_reduce(told, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
-  return told;
+at::Tensor TrainingStep::NumbersToTell(double seconds) {
+  const bool is_first = context_.world.rank() == 0;
+  const bool was_asked = context_.channel.TakeSave();
+  std::vector<float> numbers(kToldShare);
+  const auto tell = [&numbers](Told which, double value) {
+    numbers[which - kToldStop] = static_cast<float>(value);
+  };
+  tell(kToldStop, context_.stop.IsRequested() ? 1 : 0);
+  tell(kToldSeconds, seconds);
+  tell(kToldSave, was_asked && is_first ? 1 : 0);
+  tell(kToldDue, is_first && checkpoints_.IsDue() ? 1 : 0);
+  tell(kToldWriting, checkpoints_.IsWriting() ? 1 : 0);
+  tell(kToldLost, checkpoints_.HasLostTheWay() ? 1 : 0);
+  tell(kToldShare, counted_.share() * plan_.own_weight);
+  return ValuesOn(context_.world.device, numbers);
 }
 
 std::optional<at::Tensor> TrainingStep::ForwardBackward(Clock::time_point start) {
   const int64_t forwards = plan_.forwards;
   const int64_t every = forwards_per_poll();
-  counted_.BeginStep();
-  first_batch_.reset();
-  waited_before_ = batches_.waited_seconds();
-  at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(context_.world.device));
+  at::Tensor loss = body_.NoLoss();
   for (int64_t i = 0; i < forwards; ++i) {
     std::optional<Vote> vote;
     if (i > 0 && i % every == 0) {
@@ -166,12 +149,12 @@ std::optional<at::Tensor> TrainingStep::ForwardBackward(Clock::time_point start)
           context_.stop.MustAbandonStep(i, forwards, SecondsIn(Clock::now() - start));
       vote.emplace(context_.world, must_abandon ? kAbandonStep : kGoOn);
     }
-    loss += Backward(plan_.At(i), /*is_last_forward=*/i + 1 == forwards);
+    loss += body_.Backward(NextBatch(plan_.At(i)), /*is_last_forward=*/i + 1 == forwards);
     if (vote && vote->Highest() == kAbandonStep) {
       return std::nullopt;
     }
   }
-  return Tell(loss, SecondsIn(Clock::now() - start));
+  return body_.Tell(loss, NumbersToTell(SecondsIn(Clock::now() - start)));
 }
 
 StepOutcome TrainingStep::TakeRequests(const at::Tensor& told) {
@@ -188,7 +171,7 @@ StepOutcome TrainingStep::TakeRequests(const at::Tensor& told) {
   return outcome;
 }
 
-StepOutcome TrainingStep::Do() {
+StepOutcome TrainingStep::Do(bool is_traced) {
   // Of the phase before it may be minutes.
   StopSignal::SetTimeout(checkpoints_.StepTimeout());
   const Clock::time_point start = Clock::now();
@@ -203,17 +186,40 @@ StepOutcome TrainingStep::Do() {
   metrics.lr = config.optimizer.lr * factor;
   DataRange data{state_.cursor, {}};
 
-  const std::optional<at::Tensor> told = ForwardBackward(Clock::now());
-  if (!told) {
-    return Abandon(before);
+  counted_.BeginStep();
+  first_batch_.reset();
+  waited_before_ = batches_.waited_seconds();
+
+  Issued issued{metrics, data, start, plan_.samples * config.data.seq_len};
+  at::Tensor values;
+  if (graph_ && graph_->IsReady() && !is_traced) {
+    values = Launch(issued);
+  } else {
+    const std::optional<at::Tensor> told = ForwardBackward(Clock::now());
+    if (!told) {
+      return Abandon(before);
+    }
+    values = Update(*told, issued);
   }
-  state_.cursor =
-      plan_.is_even ? state_.cursor : batches_.Behind(data.begin, /*samples=*/plan_.samples);
-  data.end = state_.cursor;
-  metrics.data_wait_seconds = batches_.waited_seconds() - waited_before_;
-  context_.vitals.Enter(contract::WorkerPhase::kOptimizer);
-  Update(*told, {metrics, data, start, plan_.samples * config.data.seq_len});
+  Note(values, std::move(issued));
   return Read(lateness_);
+}
+
+at::Tensor TrainingStep::Launch(Issued& issued) {
+  std::vector<WeighedBatch> batches;
+  for (int64_t i = 0; i < plan_.forwards; ++i) {
+    batches.push_back(NextBatch(plan_.At(i)));
+  }
+  if (checkpoints_.MayCopy()) {
+    // Before the copy is waited for, as in Update.
+    Vote lost(context_.world, checkpoints_.HasLostTheWay() ? 1 : 0);
+    if (lost.Highest() > 0) {
+      checkpoints_.GiveUpBegun();
+    }
+    issued.waited = checkpoints_.AwaitCopy();
+  }
+  context_.vitals.Enter(contract::WorkerPhase::kForward);
+  return graph_->Launch(batches, NumbersToTell(step_seconds_));
 }
 
 StepOutcome TrainingStep::Abandon(const DataCursor& cursor) {
@@ -227,28 +233,29 @@ StepOutcome TrainingStep::Abandon(const DataCursor& cursor) {
   return outcome;
 }
 
-void TrainingStep::Update(const at::Tensor& told, Issued issued) {
-  at::Tensor loss = told[kToldLoss];
-  if (counted_.may_ignore_targets()) {
-    const at::Tensor share = told[kToldShare];
-    loss = at::where(share > 0, loss / share, at::zeros_like(loss));
-    DivideGradients(state_.model.root, share);
-  }
-  const at::Tensor norm =
-      fsdp::clip_grad_norm_(state_.model.root, context_.config.train.max_grad_norm);
-  const StepJudge::Judgement judged = judge_.Judge(loss, norm);
+at::Tensor TrainingStep::Update(const at::Tensor& told, Issued& issued) {
+  const StepBody::Judged judged = body_.Judge(told);
   if (lateness_ == 0 || checkpoints_.MayCopy()) {
     // A save that a rank has lost the way of must be given up before its copy is waited for.
     issued.asked = TakeRequests(told.cpu());
   }
   issued.waited = checkpoints_.AwaitCopy();
-  state_.optimizer->Step(judged.must_skip);
-  state_.optimizer->ZeroGrad();
+  const at::Tensor values = body_.Update(told, judged);
+  if (graph_) {
+    graph_->NoteStep();
+  }
+  return values;
+}
+
+void TrainingStep::Note(const at::Tensor& values, Issued issued) {
+  state_.cursor =
+      plan_.is_even ? state_.cursor : batches_.Behind(issued.data.begin, /*samples=*/plan_.samples);
+  issued.data.end = state_.cursor;
+  issued.metrics.data_wait_seconds = batches_.waited_seconds() - waited_before_;
   state_.step = issued.metrics.step;
   state_.tokens += issued.tokens;
   issued.metrics.tokens = state_.tokens;
-  issued.values.emplace(at::cat({loss.unsqueeze(0), told.narrow(0, 1, kToldShare),
-                                 norm.unsqueeze(0), judged.verdict.unsqueeze(0)}));
+  issued.values.emplace(values);
   issued_.push_back(std::move(issued));
 }
 
@@ -256,7 +263,7 @@ StepOutcome TrainingStep::Flush() {
   StepOutcome outcome = Read(/*kept=*/0);
   read_at_.reset();  // what comes now is no part of a step
   if (!outcome.bad_step) {
-    state_.judged = judge_.Steps();
+    state_.judged = body_.judge().Steps();
   }
   return outcome;
 }
@@ -264,7 +271,10 @@ StepOutcome TrainingStep::Flush() {
 void TrainingStep::GoOnFromState() {
   issued_.clear();
   read_at_.reset();
-  judge_.Restore(state_.judged);
+  body_.judge().Restore(state_.judged);
+  if (graph_) {
+    graph_->Forget();
+  }
 }
 
 StepOutcome TrainingStep::Read(size_t kept) {

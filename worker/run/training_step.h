@@ -17,7 +17,8 @@
 #include "worker/run/late_values.h"
 #include "worker/run/run_context.h"
 #include "worker/run/run_state.h"
-#include "worker/run/step_judge.h"
+#include "worker/run/step_body.h"
+#include "worker/run/step_graph.h"
 
 namespace fsdprun::worker {
 
@@ -61,7 +62,8 @@ class TrainingStep {
   /// fit into the grace of a stop is left unfinished, and leaves no trace: Note [Stopping in the
   /// middle]. Errors: DivergedError for a bad step, if its policy is to stop or a limit is reached;
   /// nothing was updated with its gradients, nor behind it unless it is a limit that is reached.
-  StepOutcome Do();
+  /// `is_traced`: somebody wants to see its parts; the same on all ranks.
+  StepOutcome Do(bool is_traced = false);
   /// Reads what is left, and completes the state for a checkpoint. Collective. Errors: as Do's.
   StepOutcome Flush();
   /// The state was loaded: goes on from it.
@@ -92,22 +94,26 @@ class TrainingStep {
   /// Runs the micro batches of the step, which began at `start`. Returns what the ranks tell each
   /// other (see Tell); nullopt if the step must be abandoned.
   std::optional<at::Tensor> ForwardBackward(Clock::time_point start);
-  /// Returns its part of the loss.
-  at::Tensor Backward(const MicroBatch& micro, bool is_last_forward);
+  /// Of the data, or one that does not count.
+  WeighedBatch NextBatch(const MicroBatch& micro);
   /// What a forward takes that does not count: of the first batch of the step, so that what is
   /// wrong with the data of other steps does no harm to this one.
   Batch Padding() const;
   /// Where a step ends that begins at `cursor`.
   DataCursor EndOfStep(const DataCursor& cursor) const;
-  /// The mean over the ranks of the loss, of which this one took `seconds`, and of what they were
-  /// asked.
-  at::Tensor Tell(const at::Tensor& loss, double seconds);
+  /// What this rank tells the others beside its loss, of which it took `seconds`: as
+  /// StepBody::Tell's.
+  at::Tensor NumbersToTell(double seconds);
   /// Leaves no trace of a step whose data began at `cursor`.
   StepOutcome Abandon(const DataCursor& cursor);
   /// What the ranks were asked, of what they have told each other.
   StepOutcome TakeRequests(const at::Tensor& told);
-  /// The step ends, on the device.
-  void Update(const at::Tensor& told, Issued issued);
+  /// The step ends, on the device. Returns what the host is to read of it.
+  at::Tensor Update(const at::Tensor& told, Issued& issued);
+  /// All of it, as a graph: Note [A step as a graph]. Returns as above.
+  at::Tensor Launch(Issued& issued);
+  /// It has been issued.
+  void Note(const at::Tensor& values, Issued issued);
 
   /// All but the newest `kept`.
   StepOutcome Read(size_t kept);
@@ -124,7 +130,9 @@ class TrainingStep {
   const size_t lateness_;
   const StepPlan plan_;
   CountedTargets counted_;
-  StepJudge judge_;
+  StepBody body_;
+  /// With train.step_graph.
+  std::optional<StepGraph> graph_;
   BadSteps bad_steps_;
   std::deque<Issued> issued_;
   /// Of the present step.

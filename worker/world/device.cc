@@ -26,6 +26,15 @@ at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
   return device;
 }
 
+OwnStream::OwnStream(at::Device device) {
+  if (device.is_cpu()) {
+    return;
+  }
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  devices.synchronizeDevice(device.index());  // what was given to the other stream
+  guard_.emplace(devices.getStreamFromGlobalPool(device));
+}
+
 DeviceMemory MemoryOf(at::Device device) {
   if (!device.is_cuda()) {
     return {};

@@ -63,6 +63,18 @@ Arguments with_tensors(const Arguments& arguments, const std::vector<at::Tensor>
 
 [[noreturn]] FSDP_API void refuse_result_of_reentrant();
 
+template <class Body, class... Args>
+at::Tensor checkpoint_reentrant(bool preserve_rng_state, Body body, Args... args) {
+  check_arguments<Args...>();
+  auto arguments = std::make_tuple(std::decay_t<Args>(std::move(args))...);
+  std::vector<at::Tensor> inputs = take_tensors(arguments);
+  auto run = [body = std::move(body),
+              arguments = std::move(arguments)](const std::vector<at::Tensor>& tensors) mutable {
+    return std::vector<at::Tensor>{std::apply(body, with_tensors(arguments, tensors))};
+  };
+  return run_checkpointed(std::move(run), std::move(inputs), preserve_rng_state).front();
+}
+
 }  // namespace detail
 
 /// @addtogroup train
@@ -91,14 +103,8 @@ Arguments with_tensors(const Arguments& arguments, const std::vector<at::Tensor>
 /// graph throws c10::Error.
 template <class Body, class... Args>
 at::Tensor activation_checkpoint(Body body, Args... args) {
-  detail::check_arguments<Args...>();
-  auto arguments = std::make_tuple(std::decay_t<Args>(std::move(args))...);
-  std::vector<at::Tensor> inputs = detail::take_tensors(arguments);
-  auto run = [body = std::move(body),
-              arguments = std::move(arguments)](const std::vector<at::Tensor>& tensors) mutable {
-    return std::vector<at::Tensor>{std::apply(body, detail::with_tensors(arguments, tensors))};
-  };
-  return detail::run_checkpointed(std::move(run), std::move(inputs)).front();
+  return detail::checkpoint_reentrant(/*preserve_rng_state=*/true, std::move(body),
+                                      std::move(args)...);
 }
 
 /// How activation_checkpoint() forgets and computes again.
@@ -115,7 +121,8 @@ struct FSDP_API CheckpointOptions {
   bool early_stop = true;
   /// Whether the default random generators begin the other run as the first. Without random numbers
   /// in the segment, false saves a copy of their states, and on CUDA a wait of the host. With
-  /// random numbers, false gives other ones in the other run.
+  /// random numbers, false gives other ones in the other run. A DeviceGraph of a GPU cannot record
+  /// a segment with true.
   bool preserve_rng_state = true;
   /// Not reentrant: whether what is saved in both runs is compared by number, shape, dtype and
   /// device.
@@ -153,7 +160,8 @@ auto activation_checkpoint(const CheckpointOptions& options, Body body, Args... 
   using Result = std::invoke_result_t<Body&, std::decay_t<Args>...>;
   if (options.use_reentrant) {
     if constexpr (std::is_same_v<Result, at::Tensor>) {
-      return activation_checkpoint(std::move(body), std::move(args)...);
+      return detail::checkpoint_reentrant(options.preserve_rng_state, std::move(body),
+                                          std::move(args)...);
     } else {
       detail::refuse_result_of_reentrant();
     }

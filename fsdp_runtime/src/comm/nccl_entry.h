@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fsdp/collectives.h>
+#include <fsdp/device_graph.h>
 #include <fsdp/process_group.h>
 
 #include <cstdint>
@@ -27,6 +28,9 @@ inline constexpr char kNcclEntry[] = "fsdp_make_nccl_collectives";
 /// How many GPUs this process sees.
 using CountCudaDevices = int64_t (*)();
 inline constexpr char kCountCudaDevicesEntry[] = "fsdp_count_cuda_devices";
+/// The caller owns the result. Errors: as make_device_graph's.
+using MakeCudaGraph = DeviceGraph* (*)(c10::Device device);
+inline constexpr char kCudaGraphEntry[] = "fsdp_make_cuda_graph";
 inline constexpr char kNcclLibrary[] = "libfsdp_nccl.so";
 
 }  // namespace fsdp

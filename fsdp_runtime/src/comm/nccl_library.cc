@@ -63,8 +63,8 @@ const NcclLibrary& nccl_library() {
 template <typename Entry>
 Entry nccl_entry(void* library, const char* name) {
   auto entry = reinterpret_cast<Entry>(::dlsym(library, name));
-  TORCH_CHECK(entry != nullptr, "init_process_group: ", kNcclLibrary, " has no entry ", name,
-              "; it is a different version");
+  TORCH_CHECK(entry != nullptr, kNcclLibrary, " beside libfsdp has no entry ", name,
+              "; it is of another version: install both together");
   return entry;
 }
 
@@ -119,6 +119,13 @@ int64_t cuda_device_count() {
                         : "none is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   return devices;
+}
+
+std::unique_ptr<DeviceGraph> make_cuda_graph(c10::Device device) {
+  TORCH_CHECK(cuda_device_count() > 0, "make_device_graph: ", device,
+              ", but this machine has no GPU that can be used; on the CPU ask for one of cpu");
+  const auto make = nccl_entry<MakeCudaGraph>(nccl_library().handle, kCudaGraphEntry);
+  return std::unique_ptr<DeviceGraph>(make(device));
 }
 
 }  // namespace fsdp

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "fsdp_runtime/src/activation/replay_state.h"
 
@@ -21,11 +22,11 @@ namespace autograd = torch::autograd;
 class CheckpointNode : public autograd::Node {
  public:
   CheckpointNode(autograd::edge_list&& next_edges, CheckpointBody body,
-                 const std::vector<at::Tensor>& inputs)
-      : Node(std::move(next_edges)),
-        body_(std::move(body)),
-        generators_(inputs),
-        autocast_(inputs) {
+                 const std::vector<at::Tensor>& inputs, bool preserve_rng_state)
+      : Node(std::move(next_edges)), body_(std::move(body)), autocast_(inputs) {
+    if (preserve_rng_state) {
+      generators_.emplace(inputs);
+    }
     for (const at::Tensor& input : inputs) {
       inputs_.emplace_back(input, /*is_output=*/false);
       requires_grad_.push_back(input.requires_grad());
@@ -47,7 +48,10 @@ class CheckpointNode : public autograd::Node {
     std::vector<at::Tensor> inputs = fresh_inputs();
     std::vector<at::Tensor> outputs;
     {
-      GeneratorScope scope(generators_);
+      std::optional<GeneratorScope> generators;
+      if (generators_) {
+        generators.emplace(*generators_);
+      }
       AutocastScope casts(autocast_);
       at::AutoGradMode with_graph(true);
       outputs = body_(inputs);
@@ -91,13 +95,14 @@ class CheckpointNode : public autograd::Node {
   CheckpointBody body_;
   std::vector<autograd::SavedVariable> inputs_;
   std::vector<bool> requires_grad_;
-  GeneratorStates generators_;
+  std::optional<GeneratorStates> generators_;
   AutocastState autocast_;
 };
 
 }  // namespace
 
-std::vector<at::Tensor> run_checkpointed(CheckpointBody body, std::vector<at::Tensor> inputs) {
+std::vector<at::Tensor> run_checkpointed(CheckpointBody body, std::vector<at::Tensor> inputs,
+                                         bool preserve_rng_state) {
   const bool has_gradient = at::GradMode::is_enabled() &&
                             std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
                               return input.requires_grad();
@@ -109,8 +114,8 @@ std::vector<at::Tensor> run_checkpointed(CheckpointBody body, std::vector<at::Te
   for (const at::Tensor& input : inputs) {
     edges.push_back(autograd::impl::gradient_edge(input));
   }
-  std::shared_ptr<CheckpointNode> node(new CheckpointNode(std::move(edges), body, inputs),
-                                       autograd::deleteNode);
+  std::shared_ptr<CheckpointNode> node(
+      new CheckpointNode(std::move(edges), body, inputs, preserve_rng_state), autograd::deleteNode);
   std::vector<at::Tensor> outputs;
   {
     at::NoGradGuard no_graph;

@@ -23,7 +23,8 @@ using CheckpointBody =
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
 FSDP_API std::vector<at::Tensor> run_checkpointed(CheckpointBody body,
-                                                  std::vector<at::Tensor> inputs);
+                                                  std::vector<at::Tensor> inputs,
+                                                  bool preserve_rng_state);
 
 /// False for what is only borrowed, and may be gone by the time that backward computes again, and
 /// for a generator, from which other numbers would be drawn then.

@@ -36,6 +36,9 @@ cudaError_t new_event(cudaEvent_t* event) {
   return cudaSuccess;
 }
 
+// Graphs say nothing of themselves but what is written down.
+char any_graph = 0;
+
 cudaError_t status_of(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   *status = FakeCuda::get().capture_status(stream);
   return cudaSuccess;
@@ -195,9 +198,26 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = nullptr;
-  return noted(FakeCuda::get().end_capture(stream));
+  const cudaError_t result = FakeCuda::get().end_capture(stream);
+  *graph = result == cudaSuccess ? reinterpret_cast<cudaGraph_t>(&any_graph) : nullptr;
+  return noted(result);
 }
+cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, size_t* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* graph, cudaGraph_t, unsigned long long) {
+  *graph = reinterpret_cast<cudaGraphExec_t>(&any_graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t stream) {
+  FakeCuda& cuda = FakeCuda::get();
+  cuda.write(FakeCuda::device(), "launch a graph on " + cuda.name(stream));
+  cuda.launch(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 #if CUDART_VERSION >= 13000
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                                      unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,

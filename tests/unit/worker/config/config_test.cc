@@ -55,7 +55,7 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
        {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm", "sync_each_micro_batch",
         "activation_checkpointing", "eval_every", "eval_batches", "global_batch_size",
         "on_nonfinite", "on_spike", "spike_window", "spike_deviations", "max_bad_steps",
-        "max_rollbacks", "deterministic", "freeze", "on_out_of_memory"}},
+        "max_rollbacks", "deterministic", "freeze", "on_out_of_memory", "step_graph"}},
       {"optimizer",
        {"name", "lr", "betas", "eps", "weight_decay", "no_decay", "momentum", "dampening",
         "nesterov", "ns_steps", "adjust_lr_fn", "adamw_lr", "fused"}},
@@ -140,6 +140,7 @@ std::vector<KeyCase> KeyCases() {
       {"train.max_bad_steps", {"0", "5"}, bad_count},
       {"train.max_rollbacks", {"0", "5"}, bad_count},
       {"train.deterministic", {"true", "false"}, bad_flag},
+      {"train.step_graph", {"true", "false"}, bad_flag},
       {"train.on_out_of_memory", {"stop"}, {"skip", "", "true"}},
       {"train.freeze", {"[]", "[\"*norm*\"]"}, bad_list},
       // What needs adapters: training_rules_test.cc.
@@ -330,6 +331,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "train.sync_each_micro_batch=false",
           "train.max_grad_norm=7.5",
           "train.activation_checkpointing=true",
+          "train.step_graph=true",
           "train.eval_every=8",
           "train.eval_batches=9",
           "train.on_nonfinite=skip",
@@ -410,9 +412,9 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(std::tie(train.steps, train.micro_batch_size, train.grad_accumulation,
                      train.sync_each_micro_batch),
             std::tuple(4, 5, 6, false));
-  EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.eval_every,
-                     train.eval_batches),
-            std::tuple(7.5, true, 8, 9));
+  EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.step_graph,
+                     train.eval_every, train.eval_batches),
+            std::tuple(7.5, true, true, 8, 9));
   EXPECT_EQ(train.freeze, std::vector<std::string>{"*z"});
   EXPECT_EQ(std::tie(train.on_nonfinite, train.on_spike, train.spike_window, train.spike_deviations,
                      train.max_bad_steps, train.max_rollbacks, train.deterministic,

@@ -83,6 +83,15 @@ TEST(TrainingRulesTest, BatchesAndRollbacksNeedWhatTheyStandOn) {
   EXPECT_NE(RefusalOf({"train.spike_window=50"}), "");
 }
 
+TEST(TrainingRulesTest, StepsAreGraphsWithTheOptimizerWhoseRateIsOnTheDevice) {
+  EXPECT_EQ(RefusalOf({"train.step_graph=true"}), "");
+  EXPECT_EQ(RefusalOf({"train.step_graph=true", "optimizer.name=sgd"}),
+            "configuration: train.step_graph = true: expected false with optimizer.name = "
+            "\"sgd\", whose learning rate a graph would keep as it was recorded; set it to adamw "
+            "for graphs");
+  EXPECT_NE(RefusalOf({"train.step_graph=true", "optimizer.name=muon"}), "");
+}
+
 TEST(TrainingRulesTest, AutoIsWhatTheOptimizerUsesInPyTorch) {
   const TrainConfig::Optimizer sgd = ParsedWith({"optimizer.name=sgd"}).optimizer;
   EXPECT_EQ(sgd.momentum, 0);

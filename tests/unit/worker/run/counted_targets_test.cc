@@ -13,11 +13,10 @@ Batch TargetsOf(const std::vector<int64_t>& targets, int64_t counted) {
   return {at::zeros_like(row), row, counted};
 }
 
-TEST(CountedTargetsTest, WithoutThemNothingIsComputed) {
+TEST(CountedTargetsTest, WithoutThemAllWeighTheSame) {
   CountedTargets counted(/*may_ignore_targets=*/false);
   counted.BeginStep();
-  const at::Tensor mean = at::tensor({1.5F});
-  EXPECT_TRUE(counted.Weigh(mean, TargetsOf({1, 2}, 2)).is_same(mean));
+  EXPECT_EQ(counted.Weigh(TargetsOf({1, 2}, 2)), 1.0);
   EXPECT_EQ(counted.share(), 1.0);
 }
 
@@ -30,9 +29,10 @@ TEST(CountedTargetsTest, MeanOverAllTargetsThatCount) {
   const Batch third = TargetsOf({0, kIgnoredTarget, kIgnoredTarget, kIgnoredTarget}, 0);
   CountedTargets counted(/*may_ignore_targets=*/true);
   counted.BeginStep();
-  const at::Tensor sum = counted.Weigh(CausalLoss(logits.narrow(1, 0, 4), first.targets), first) +
-                         counted.Weigh(CausalLoss(logits.narrow(1, 4, 4), second.targets), second) +
-                         counted.Weigh(CausalLoss(logits.narrow(1, 4, 4), third.targets), third);
+  const at::Tensor sum =
+      CausalLoss(logits.narrow(1, 0, 4), first.targets) * counted.Weigh(first) +
+      CausalLoss(logits.narrow(1, 4, 4), second.targets) * counted.Weigh(second) +
+      CausalLoss(logits.narrow(1, 4, 4), third.targets) * counted.Weigh(third);
   EXPECT_EQ(counted.share(), 5.0 / 12);
   const at::Tensor whole = CausalLoss(logits, at::cat({first.targets, second.targets}, 1));
   EXPECT_NEAR((sum / 3 / counted.share()).item<double>(), whole.item<double>(), 1e-6);
