@@ -14,6 +14,7 @@ bare      the same C++ model without FSDP, all in bfloat16, weights and moments 
 two_ranks libfsdp, over a group of two ranks whose second one is the first: every gather and reduction of two ranks, through NCCL. It
           updates half of the weights
 fused     as fsdp, with the model's fused operations
+graph     as fsdp, with each step launched as one CUDA graph (fsdp::DeviceGraph)
 
 tokens/s and MFU are of the median step, with the range of all behind the warm-ups; MFU is of the GPU's data sheet. host is the time in
 which the host has issued a step. --device cpu: a model of no size, to try the script.
@@ -60,6 +61,7 @@ SIDES = [
     Side("bare", "without FSDP, all in bfloat16", {"group": "none"}),
     Side("two_ranks", "libfsdp as at two ranks", {"group": "mirrored"}),
     Side("fused", "libfsdp, fused operations", {"kernels": "fused"}),
+    Side("graph", "libfsdp, steps as a graph", {"graph": True}),
 ]
 
 
@@ -67,7 +69,7 @@ def case_of(side: Side, device: str, batch: int, seconds: float) -> dict:
     model = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
              "tie_word_embeddings": False, **(LLAMA_1B if device == "cuda" else TINY)}
     return {"model": model, "device": device, "group": "alone", "communicates": True, "precision": "bfloat16", "kernels": "reference",
-            "activation_checkpointing": False, "optimizer": "adamw", "lr": 1e-4, "max_grad_norm": 0, "first_step": 0,
+            "activation_checkpointing": False, "graph": False, "optimizer": "adamw", "lr": 1e-4, "max_grad_norm": 0, "first_step": 0,
             "steps": STEPS[device], "micro_batches": 1, "batch": batch, "length": LENGTHS[device], "init": "random", "read_from": "",
             "write_to": "", "timed": True, "seconds": seconds, **side.changes}
 

@@ -1,7 +1,7 @@
 // A whole step captured as a CUDA graph: replayed it has the bits of a step that the host issues.
 
-#include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/StreamGuard.h>
+#include <fsdp/device_graph.h>
 
 #include "tests/gpu/one_gpu.h"
 
@@ -52,22 +52,20 @@ c10::Stream stream_of_its_own() {
 Trained train_by_replays(MakeGroup make_group, const MixedPrecisionPolicy& policy) {
   Training training(make_group(), policy);
   const at::Tensor tokens = training.tokens(0).clone();
+  const at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(kGpu));
   synchronize();
-  at::cuda::CUDAGraph graph;
-  at::Tensor loss;
+  const std::unique_ptr<DeviceGraph> graph = make_device_graph(kGpu);
   {
     const c10::StreamGuard guard(stream_of_its_own());
     training.steps(0, kWarmUps - 1);
     synchronize();
-    graph.capture_begin();
-    loss = training.step(tokens);
-    graph.capture_end();
+    graph->capture([&] { loss.copy_(training.step(tokens)); });
   }
   synchronize();
   Trained trained;
   for (int64_t step = kWarmUps; step < kWarmUps + kReplays; ++step) {
     tokens.copy_(training.tokens(step));
-    graph.replay();
+    graph->launch();
     trained.losses.push_back(loss.cpu().item<float>());
   }
   trained.shards = training.shards();

@@ -44,6 +44,7 @@ TrainCase read_case(const std::string& path) {
     read.communicates = document.at("communicates").get<bool>();
     read.is_bfloat16 = word(document, "precision", {"float32", "bfloat16"}) == "bfloat16";
     read.recomputes_blocks = document.at("activation_checkpointing").get<bool>();
+    read.is_graph = document.at("graph").get<bool>();
     read.kernels = word(document, "kernels", {"reference", "fused"}) == "fused"
                        ? fsdprun::worker::Kernels::kFused
                        : fsdprun::worker::Kernels::kReference;

@@ -10,11 +10,15 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fsdp/device_graph.h>
 
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "formats/models/model_flops.h"
@@ -64,23 +68,79 @@ struct Notes {
   Json seconds = Json::array(), host_seconds = Json::array();
 };
 
-void run_step(const TrainCase& given, Training& training, int64_t step, Notes& notes) {
+/// Steps of a training: as the host issues them, or, behind the first ones, as a graph.
+class Steps {
+ public:
+  Steps(const TrainCase& given, Training& training) : given_(given), training_(training) {}
+
+  struct Done {
+    at::Tensor losses;  // one for each micro batch
+    at::Tensor norm;    // undefined if gradients are not clipped
+  };
+  Done run(const std::vector<at::Tensor>& rounds) {
+    if (!given_.is_graph || issued_ < kIssuedBefore) {
+      ++issued_;
+      return issue(rounds);
+    }
+    if (!graph_) {
+      record(rounds);
+    }
+    for (size_t i = 0; i < rounds.size(); ++i) {
+      rounds_[i].copy_(rounds[i]);
+    }
+    graph_->launch();
+    return {done_.losses.clone(), given_.max_grad_norm > 0 ? done_.norm.clone() : at::Tensor()};
+  }
+
+ private:
+  static constexpr int64_t kIssuedBefore = 2;
+
+  Done issue(const std::vector<at::Tensor>& rounds) {
+    std::vector<at::Tensor> losses;
+    for (const at::Tensor& tokens : rounds) {
+      losses.push_back(training_.backward(tokens, losses.size() + 1 == rounds.size()));
+    }
+    return {at::stack(losses), training_.update()};
+  }
+
+  void record(const std::vector<at::Tensor>& rounds) {
+    for (const at::Tensor& tokens : rounds) {
+      rounds_.push_back(at::empty_like(tokens));
+    }
+    const auto options = at::TensorOptions(at::kFloat).device(given_.device);
+    done_ = {at::empty({given_.micro_batches}, options), at::empty({}, options)};
+    graph_ = fsdp::make_device_graph(given_.device);
+    graph_->capture([this] {
+      const Done done = issue(rounds_);
+      done_.losses.copy_(done.losses);
+      if (done.norm.defined()) {
+        done_.norm.copy_(done.norm);
+      }
+    });
+  }
+
+  const TrainCase& given_;
+  Training& training_;
+  int64_t issued_ = 0;
+  // What the graph reads and writes.
+  std::vector<at::Tensor> rounds_;
+  Done done_;
+  std::unique_ptr<fsdp::DeviceGraph> graph_;
+};
+
+void run_step(const TrainCase& given, Steps& steps, int64_t step, Notes& notes) {
   std::vector<at::Tensor> rounds;
   for (int64_t round = 0; round < given.micro_batches; ++round) {
     rounds.push_back(tokens_of(given, step, round));
   }
   const Clock::time_point begin = Clock::now();
-  std::vector<at::Tensor> losses;
-  for (const at::Tensor& tokens : rounds) {
-    losses.push_back(training.backward(tokens, losses.size() + 1 == rounds.size()));
-  }
-  const at::Tensor norm = training.update();
+  const auto [losses, norm] = steps.run(rounds);
   notes.host_seconds.push_back(seconds_since(begin));
   if (given.is_timed) {
     synchronize(given);
   }
   notes.seconds.push_back(seconds_since(begin));
-  notes.losses.push_back(at::stack(losses).to(at::kDouble).mean());
+  notes.losses.push_back(losses.to(at::kDouble).mean());
   if (norm.defined()) {
     notes.norms.push_back(norm);
   }
@@ -100,11 +160,17 @@ Json train(const TrainCase& given) {
   if (!given.read_from.empty()) {
     training->read(given.read_from);
   }
+  std::optional<c10::StreamGuard> stream;
+  if (given.is_graph && given.device.is_cuda()) {
+    synchronize(given);
+    stream.emplace(c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(given.device));
+  }
+  Steps steps(given, *training);
   Notes notes;
   const Clock::time_point begin = Clock::now();
   for (int64_t step = 0; step < given.steps; ++step) {
     training->what();  // begins to count anew
-    run_step(given, *training, given.first_step + step, notes);
+    run_step(given, steps, given.first_step + step, notes);
     if (given.seconds > 0 && seconds_since(begin) > given.seconds) {
       break;
     }
