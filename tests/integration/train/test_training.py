@@ -78,6 +78,28 @@ class OptimizerTest(TrainCase):
                             "optimizer.momentum=0.9", ranks=0)
 
 
+class StepGraphTest(TrainCase):
+    """train.step_graph, on CPUs, where what is recorded is called again."""
+
+    def test_losses_are_the_same_beside_saves_and_through_a_restart(self):
+        settings = ("train.steps=10", "train.grad_accumulation=2", "schedule.kind=linear", "schedule.warmup_steps=5")
+        self.train_well(*settings)
+        expected = self.losses()
+        self.metrics.unlink()
+        as_graphs = (*settings, "train.step_graph=true", *self.saving(every=2), "checkpoint.keep=10")
+        self.train_well(*as_graphs, f"metrics.trace_dir={self.dir / 'traces'}", "metrics.trace_steps=[6, 7]")
+        self.assertEqual(self.losses(), expected)
+        self.metrics.unlink()
+        out, _ = self.train_well(*as_graphs, f"checkpoint.resume={self.checkpoints / 'step-4'}",
+                                 f"checkpoint.dir={self.dir / 'resumed'}")
+        self.assertIn("resuming after step 4", out)
+        self.assertEqual(self.losses(), {step: loss for step, loss in expected.items() if step > 4})
+
+    def test_an_optimizer_whose_rate_is_the_hosts_is_refused(self):
+        self.assert_refused(78, ["train.step_graph = true", 'optimizer.name = "sgd"'], "train.step_graph=true", "optimizer.name=sgd",
+                            ranks=0)
+
+
 class SpikeTest(TrainCase):
     """A text with one window of bytes that are nowhere else."""
 

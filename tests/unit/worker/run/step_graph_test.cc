@@ -158,7 +158,7 @@ TEST_F(StepGraphTest, BeginsAnewBehindALoad) {
 class StepInMemory {
  public:
   explicit StepInMemory(SmallRun& run)
-      : run_(run), body_(run.context(), run.state, /*may_ignore_targets=*/true) {
+      : body_(run.context(), run.state, /*may_ignore_targets=*/true) {
     for (int i = 0; i < 2; ++i) {
       const at::Tensor ids = at::zeros({2, 8}, at::kLong);
       batches_.push_back({{ids, ids.clone()}, 2.0, at::ones({})});
@@ -178,7 +178,6 @@ class StepInMemory {
   }
 
  private:
-  SmallRun& run_;
   StepBody body_;
   std::vector<WeighedBatch> batches_;
   at::Tensor numbers_;
