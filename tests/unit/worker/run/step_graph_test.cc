@@ -150,8 +150,8 @@ TEST_F(StepGraphTest, BeginsAnewBehindALoad) {
       step.GoOnFromState();
     }
   };
-  ExpectSame(Train(true, {}, Documents::kJoin, 0, load),
-             Train(false, {}, Documents::kJoin, 0, load));
+  ExpectSame(Train(true, Json::object(), Documents::kJoin, 0, load),
+             Train(false, Json::object(), Documents::kJoin, 0, load));
 }
 
 /// A step in memory that stays, as a graph has it.
