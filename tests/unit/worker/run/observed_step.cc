@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <iomanip>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -40,7 +41,7 @@ std::string TextOf(const c10::IValue& value, State& of) {
   ForTensors(value, [&](const at::Tensor& tensor) {
     has_tensors = true;
     if (tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      text << " number " << tensor.item();
+      text << " number " << std::setprecision(17) << tensor.item<double>();
     } else if (const void* const memory = MemoryOf(tensor); of.made.contains(memory)) {
       text << " new";
     } else {
