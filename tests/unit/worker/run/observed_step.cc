@@ -17,6 +17,7 @@ struct State {
   std::vector<ObservedCall> calls;
   std::set<const void*> before;  // memory that was there
   std::set<const void*> made;    // memory that is of this run
+  int depth = 0;                 // operators that have begun
 };
 State* state = nullptr;
 
@@ -60,17 +61,19 @@ std::unique_ptr<at::ObserverContext> OnCall(const at::RecordFunction& function) 
   if (outer == nullptr) {
     return nullptr;
   }
-  std::string call = function.name();
-  for (const c10::IValue& input : function.inputs()) {
-    call += TextOf(input, *outer);
+  if (outer->depth++ == 0) {  // what operators do themselves follows from what they are given
+    std::string call = function.name();
+    for (const c10::IValue& input : function.inputs()) {
+      call += TextOf(input, *outer);
+    }
+    outer->calls.push_back(std::move(call));
   }
-  outer->calls.push_back(std::move(call));
   state = outer;
   return nullptr;
 }
 
 void OnResult(const at::RecordFunction& function, at::ObserverContext*) {
-  if (state == nullptr) {
+  if (state == nullptr || --state->depth > 0) {
     return;
   }
   for (const c10::IValue& output : function.outputs()) {

@@ -12,7 +12,7 @@ namespace fsdprun::worker {
 /// An operator, its arguments but for tensors, and the memory of those that were there before.
 using ObservedCall = std::string;
 
-/// Of all operators below `work`, in the order of their calls. Thread: one at a time.
+/// Of all operators that `work` calls, and its backwards, in their order. Thread: one at a time.
 std::vector<ObservedCall> CallsOf(const std::function<void()>& work);
 
 /// "" if there is none.
