@@ -14,7 +14,7 @@ bare      the same C++ model without FSDP, all in bfloat16, weights and moments 
 two_ranks libfsdp, over a group of two ranks whose second one is the first: every gather and reduction of two ranks, through NCCL. It
           updates half of the weights
 fused     as fsdp, with the model's fused operations
-graph     as fsdp, with each step launched as one CUDA graph (fsdp::DeviceGraph)
+graph     as fsdp, with each step as a replay of one CUDA graph (fsdp::DeviceGraph)
 
 tokens/s and MFU are of the median step, with the range of all behind the warm-ups; MFU is of the GPU's data sheet. host is the time in
 which the host has issued a step. --device cpu: a model of no size, to try the script.

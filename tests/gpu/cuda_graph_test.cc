@@ -65,7 +65,7 @@ Trained train_by_replays(MakeGroup make_group, const MixedPrecisionPolicy& polic
   Trained trained;
   for (int64_t step = kWarmUps; step < kWarmUps + kReplays; ++step) {
     tokens.copy_(training.tokens(step));
-    graph->launch();
+    graph->replay();
     trained.losses.push_back(loss.cpu().item<float>());
   }
   trained.shards = training.shards();

@@ -23,7 +23,7 @@ struct TrainCase {
   bool communicates = true;  ///< the group of one rank through its backend
   bool is_bfloat16 = false;  ///< computes in it, reduces in float32
   bool recomputes_blocks = false;
-  bool is_graph = false;  ///< Steps behind the first few are launched as a graph.
+  bool is_graph = false;  ///< Steps behind the first few are replays of a graph.
   fsdprun::worker::Kernels kernels = fsdprun::worker::Kernels::kReference;
   /// "adamw": fsdp::AdamW. "sgd": torch::optim::SGD over the sharded parameters, with a decay that
   /// is added to their gradients.

@@ -83,12 +83,12 @@ class Steps {
       return issue(rounds);
     }
     if (!graph_) {
-      record(rounds);
+      capture(rounds);
     }
     for (size_t i = 0; i < rounds.size(); ++i) {
       rounds_[i].copy_(rounds[i]);
     }
-    graph_->launch();
+    graph_->replay();
     return {done_.losses.clone(), given_.max_grad_norm > 0 ? done_.norm.clone() : at::Tensor()};
   }
 
@@ -103,7 +103,7 @@ class Steps {
     return {at::stack(losses), training_.update()};
   }
 
-  void record(const std::vector<at::Tensor>& rounds) {
+  void capture(const std::vector<at::Tensor>& rounds) {
     for (const at::Tensor& tokens : rounds) {
       rounds_.push_back(at::empty_like(tokens));
     }

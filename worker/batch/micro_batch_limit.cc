@@ -14,10 +14,12 @@ namespace {
 constexpr int kVersion = 1;
 constexpr char kModel[] = "model";
 constexpr char kRanks[] = "ranks";
+constexpr char kStepGraph[] = "train.step_graph";
 
 constexpr const char* kMicroBatchSettings[] = {"train.micro_batch_size",
                                                "train.activation_checkpointing",
                                                "train.sync_each_micro_batch",
+                                               kStepGraph,
                                                "train.freeze",
                                                "lora.rank",
                                                "lora.targets",
@@ -46,7 +48,9 @@ int64_t CountIn(const Json& document, const char* key) {
 std::vector<std::string> ChangedSettings(const Json& then, const Json& now) {
   std::vector<std::string> changes;
   for (const auto& [key, value] : now.items()) {
-    const Json before = then.is_object() ? then.value(key, Json()) : Json();
+    // Limits from before there were graphs do not say that there was none.
+    const Json absent = key == kStepGraph ? Json(false) : Json();
+    const Json before = then.is_object() ? then.value(key, absent) : Json();
     const bool has_more = key == kRanks && before.is_number_integer() && before > value;
     if (before == value || has_more) {
       continue;

@@ -103,7 +103,7 @@ void CheckTrain(const Json& config) {
   if (ValueOf(config, "train.step_graph") == true && ValueOf(config, "optimizer.name") != "adamw") {
     Refuse(config, "train.step_graph",
            "false with optimizer.name = " + ValueOf(config, "optimizer.name").dump() +
-               ", whose learning rate a graph would keep as it was recorded; set it to adamw for "
+               ", whose learning rate a graph would keep as it was captured; set it to adamw for "
                "graphs");
   }
   for (const char* key : {"train.on_nonfinite", "train.on_spike"}) {

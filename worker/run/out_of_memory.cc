@@ -48,7 +48,10 @@ std::string Describe(const StepWithoutMemory& failed, int64_t windows) {
   return (failed.is_evaluation ? "the evaluation after step " : "step ") +
          std::to_string(failed.step) + ": no memory for a forward " +
          (failed.is_evaluation ? "" : "and backward ") + "of " + std::to_string(windows) +
-         (windows == 1 ? " window" : " windows") + (is_whole ? " (train.micro_batch_size)" : "");
+         (windows == 1 ? " window" : " windows") + (is_whole ? " (train.micro_batch_size)" : "") +
+         (failed.config.train.step_graph
+              ? ", beside the memory of a step that the graph of train.step_graph keeps"
+              : "");
 }
 
 /// What became of the limit.

@@ -24,7 +24,7 @@ at::Tensor StepBody::Backward(const WeighedBatch& weighed, bool is_last_forward)
   if (divisor == 0) {
     part = part * 0;
   } else {
-    part = weight.defined() ? part * weight : part;
+    part = weight.defined() ? (part * weight).to(part.scalar_type()) : part;
     part = divisor == 1 ? part : part / divisor;
   }
   state_.model.root.set_requires_gradient_sync(context_.config.train.sync_each_micro_batch ||

@@ -2,28 +2,40 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 namespace fsdprun::worker {
+namespace {
+
+void CopyInto(const at::Tensor& to, const at::Tensor& from) {
+  TORCH_INTERNAL_ASSERT(to.sizes() == from.sizes(), "a step of other shapes than the captured one");
+  to.copy_(from);
+}
+
+}  // namespace
 
 void StepGraph::Forget() {
   graph_.reset();
   steps_before_ = 0;
 }
 
-at::Tensor StepGraph::Launch(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
+at::Tensor StepGraph::Do(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
   if (!graph_) {
-    Record(batches, numbers);
+    Capture(batches, numbers);
   }
   Give(batches, numbers);
-  graph_->launch();
+  graph_->replay();
   if (world_.group->is_stream_ordered()) {
-    // What a graph has of collectives is not watched. This is behind it, and is watched, so that a
-    // peer that never comes ends the group.
-    world_.group->run_on_lane({fsdp::Lane::kReduce, "the graph of a step"}, [] {});
+    // Nobody watches the collectives of a graph. This one is behind them, so a peer that never
+    // comes ends the group, and where a step hangs is seen as for a collective of its own.
+    world_.group
+        ->all_reduce(mark_, fsdp::ReduceOp::kMax, {fsdp::Lane::kReduce, "the graph of a step"})
+        ->wait();
   }
-  return values_.clone();  // the next launch writes them again
+  return values_.clone();  // the next replay writes them again
 }
 
-void StepGraph::Record(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
+void StepGraph::Capture(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
   batches_.clear();
   for (const WeighedBatch& weighed : batches) {
     const Batch& batch = weighed.batch;
@@ -33,20 +45,22 @@ void StepGraph::Record(const std::vector<WeighedBatch>& batches, const at::Tenso
   }
   numbers_ = at::empty_like(numbers);
   values_ = at::empty({kToldCount}, numbers.options());
-  auto graph = fsdp::make_device_graph(world_.device);
+  mark_ = at::zeros({1}, numbers.options());
+  auto graph = make_(world_.device);
   graph->capture([this] { values_.copy_(body_.Do(batches_, numbers_)); });
   graph_ = std::move(graph);
 }
 
 void StepGraph::Give(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
+  TORCH_INTERNAL_ASSERT(batches.size() == batches_.size(), "a step of more or fewer forwards");
   for (size_t i = 0; i < batches.size(); ++i) {
-    batches_[i].batch.inputs.copy_(batches[i].batch.inputs);
-    batches_[i].batch.targets.copy_(batches[i].batch.targets);
+    CopyInto(batches_[i].batch.inputs, batches[i].batch.inputs);
+    CopyInto(batches_[i].batch.targets, batches[i].batch.targets);
     if (batches[i].weight.defined()) {
-      batches_[i].weight.copy_(batches[i].weight);
+      CopyInto(batches_[i].weight, batches[i].weight);
     }
   }
-  numbers_.copy_(numbers);
+  CopyInto(numbers_, numbers);
 }
 
 }  // namespace fsdprun::worker

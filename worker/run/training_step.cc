@@ -22,6 +22,10 @@ namespace {
 // Looks at the request to stop about once in this time while forwards follow each other.
 constexpr double kPollSeconds = 0.1;
 
+// Before a step as a graph that is as long as this, the ranks ask each other whether to stop: that
+// the host waits for the device then costs next to nothing.
+constexpr double kLongStepSeconds = 1;
+
 // Of a step whose batches differ in size, what follows one is known ahead up to so many.
 constexpr int64_t kForwardsAhead = 65536;
 
@@ -67,7 +71,8 @@ void StepOutcome::Add(const StepOutcome& later) {
 }
 
 TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
-                           CheckpointKeeper& checkpoints, size_t lateness)
+                           CheckpointKeeper& checkpoints, size_t lateness,
+                           MakeDeviceGraph make_graph)
     : context_(context),
       batches_(batches),
       state_(state),
@@ -78,7 +83,7 @@ TrainingStep::TrainingStep(const RunContext& context, TrainBatches& batches, Run
       body_(context, state, counted_.may_ignore_targets()),
       bad_steps_(context.config.train) {
   if (context_.config.train.step_graph) {
-    graph_.emplace(context_.world, body_);
+    graph_.emplace(context_.world, body_, std::move(make_graph));
   }
   if (plan_.is_uniform() || plan_.forwards > kForwardsAhead) {
     return;
@@ -191,25 +196,41 @@ StepOutcome TrainingStep::Do(bool is_traced) {
   waited_before_ = batches_.waited_seconds();
 
   Issued issued{metrics, data, start, plan_.samples * config.data.seq_len};
-  at::Tensor values;
-  if (graph_ && graph_->IsReady() && !is_traced) {
-    values = Launch(issued);
-  } else {
-    const std::optional<at::Tensor> told = ForwardBackward(Clock::now());
-    if (!told) {
-      return Abandon(before);
-    }
+  if (graph_ && is_traced) {
+    graph_->Forget();
+  }
+  std::optional<at::Tensor> values;
+  if (graph_ && graph_->IsReady()) {
+    values = DoAsGraph(issued);
+  } else if (const std::optional<at::Tensor> told = ForwardBackward(Clock::now())) {
     values = Update(*told, issued);
   }
-  Note(values, std::move(issued));
+  if (!values) {
+    return Abandon(before);
+  }
+  Note(*values, std::move(issued));
   return Read(lateness_);
 }
 
-at::Tensor TrainingStep::Launch(Issued& issued) {
+std::optional<at::Tensor> TrainingStep::DoAsGraph(Issued& issued) {
+  if (!graph_->IsCaptured()) {
+    // Captured, a step takes longer.
+    StopSignal::SetTimeout(std::max<std::chrono::milliseconds>(
+        checkpoints_.StepTimeout(),
+        std::chrono::ceil<std::chrono::milliseconds>(StopPlan::kUnknownStep)));
+  }
+  context_.vitals.Enter(contract::WorkerPhase::kForward);
+  if (step_seconds_ >= kLongStepSeconds) {
+    Vote vote(context_.world, context_.stop.IsRequested() ? kAbandonStep : kGoOn);
+    if (vote.Highest() == kAbandonStep) {
+      return std::nullopt;
+    }
+  }
   std::vector<WeighedBatch> batches;
   for (int64_t i = 0; i < plan_.forwards; ++i) {
     batches.push_back(NextBatch(plan_.At(i)));
   }
+  context_.vitals.Enter(contract::WorkerPhase::kForward);
   if (checkpoints_.MayCopy()) {
     // Before the copy is waited for, as in Update.
     Vote lost(context_.world, checkpoints_.HasLostTheWay() ? 1 : 0);
@@ -218,8 +239,7 @@ at::Tensor TrainingStep::Launch(Issued& issued) {
     }
     issued.waited = checkpoints_.AwaitCopy();
   }
-  context_.vitals.Enter(contract::WorkerPhase::kForward);
-  return graph_->Launch(batches, NumbersToTell(step_seconds_));
+  return graph_->Do(batches, NumbersToTell(read_seconds_));
 }
 
 StepOutcome TrainingStep::Abandon(const DataCursor& cursor) {
@@ -228,8 +248,11 @@ StepOutcome TrainingStep::Abandon(const DataCursor& cursor) {
   state_.cursor = cursor;
   StepOutcome outcome = Flush();
   outcome.is_stopping = true;
+  const bool was_begun = !graph_ || !graph_->IsReady();
   context_.report.Event("step " + std::to_string(step) +
-                        " was left unfinished: its end does not fit into the grace of the stop");
+                        (was_begun ? " was left unfinished: its end does not fit into the grace of "
+                                     "the stop"
+                                   : " was not begun, because of the stop"));
   return outcome;
 }
 
@@ -334,7 +357,7 @@ void TrainingStep::TakeTime(Issued& issued) {
   const Clock::time_point now = Clock::now();
   const Clock::time_point start = lateness_ > 0 && read_at_ ? *read_at_ : issued.start;
   read_at_ = now;
-  issued.metrics.step_seconds = SecondsIn(now - start);
+  issued.metrics.step_seconds = read_seconds_ = SecondsIn(now - start);
   issued.metrics.tokens_per_second =
       static_cast<double>(issued.tokens) / issued.metrics.step_seconds;
   context_.stop.NoteStep(now - start - issued.waited);

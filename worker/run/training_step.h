@@ -56,7 +56,8 @@ class TrainingStep {
   /// All references outlive this object. `state` is what is trained, and saved beside that by
   /// `checkpoints`. Errors: as PlanStep's.
   TrainingStep(const RunContext& context, TrainBatches& batches, RunState& state,
-               CheckpointKeeper& checkpoints, size_t lateness);
+               CheckpointKeeper& checkpoints, size_t lateness,
+               MakeDeviceGraph make_graph = fsdp::make_device_graph);
 
   /// One step; collective. Returns what is known of those that have been read. A step that does not
   /// fit into the grace of a stop is left unfinished, and leaves no trace: Note [Stopping in the
@@ -92,7 +93,7 @@ class TrainingStep {
   };
 
   /// Runs the micro batches of the step, which began at `start`. Returns what the ranks tell each
-  /// other (see Tell); nullopt if the step must be abandoned.
+  /// other (StepBody::Tell); nullopt if the step must be abandoned.
   std::optional<at::Tensor> ForwardBackward(Clock::time_point start);
   /// Of the data, or one that does not count.
   WeighedBatch NextBatch(const MicroBatch& micro);
@@ -110,8 +111,9 @@ class TrainingStep {
   StepOutcome TakeRequests(const at::Tensor& told);
   /// The step ends, on the device. Returns what the host is to read of it.
   at::Tensor Update(const at::Tensor& told, Issued& issued);
-  /// All of it, as a graph: Note [A step as a graph]. Returns as above.
-  at::Tensor Launch(Issued& issued);
+  /// All of it, as a graph: Note [A step as a graph]. Returns as above; nullopt if the step must
+  /// not be begun, as some rank was asked to stop.
+  std::optional<at::Tensor> DoAsGraph(Issued& issued);
   /// It has been issued.
   void Note(const at::Tensor& values, Issued issued);
 
@@ -143,8 +145,11 @@ class TrainingStep {
   double waited_before_ = 0;
   /// When the last step was read.
   std::optional<Clock::time_point> read_at_;
-  /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
+  /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown. Of one as a
+  /// graph: of the whole step before.
   double step_seconds_ = 0;
+  /// Of the last step that was read, on this rank.
+  double read_seconds_ = 0;
 };
 
 }  // namespace fsdprun::worker

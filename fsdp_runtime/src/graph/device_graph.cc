@@ -12,8 +12,8 @@ namespace {
 class CalledAgain : public DeviceGraph {
  public:
   void capture(std::function<void()> work) override { work_ = std::move(work); }
-  void launch() override {
-    TORCH_CHECK(work_, "DeviceGraph::launch: nothing was recorded; call capture() before");
+  void replay() override {
+    TORCH_CHECK(work_, "DeviceGraph::replay: nothing was captured; call capture() before");
     work_();
   }
 

@@ -37,7 +37,7 @@ class CudaGraph : public DeviceGraph {
     const c10::cuda::CUDAGuard guard(device_);
     TORCH_CHECK(c10::cuda::getCurrentCUDAStream() != c10::cuda::getDefaultCUDAStream(),
                 "DeviceGraph::capture: the current stream is the default one, which CUDA cannot "
-                "record; make another one the current stream, with a c10::StreamGuard");
+                "capture; make another one the current stream, with a c10::StreamGuard");
     graph_.reset();
     // What the steps before have left to the allocator is for others now: the graph has memory of
     // its own.
@@ -60,8 +60,8 @@ class CudaGraph : public DeviceGraph {
     graph_ = std::move(graph);
   }
 
-  void launch() override {
-    TORCH_CHECK(graph_, "DeviceGraph::launch: nothing was recorded; call capture() before");
+  void replay() override {
+    TORCH_CHECK(graph_, "DeviceGraph::replay: nothing was captured; call capture() before");
     const c10::cuda::CUDAGuard guard(device_);
     graph_->replay();
   }

@@ -27,9 +27,8 @@ std::vector<ConfigKey> TrainKeys() {
       {"train.activation_checkpointing", kBoolean, "false", "true or false",
        "recompute each block in backward instead of keeping its activations", nullptr},
       {"train.step_graph", kBoolean, "false", "true or false",
-       "on GPUs launch each step as one CUDA graph, recorded after the first few, which saves the "
-       "host the time to launch its kernels; optimizer.name = adamw only; a stop waits for the end "
-       "of a step then",
+       "on GPUs replay each step as a CUDA graph, captured after the first three, which saves the "
+       "host the time to launch its kernels; takes more memory; optimizer.name = adamw only",
        nullptr},
       {"train.freeze", kStringList, "[]", "a list of name patterns",
        "parameters that keep their values; * stands for any text, e.g. \"*embed_tokens*\"; with "

@@ -18,7 +18,7 @@ namespace {
 using testing::ToyConfig;
 using testing::ToyModel;
 
-TEST(DeviceGraphTest, OnTheCpuALaunchDoesTheWork) {
+TEST(DeviceGraphTest, OnTheCpuAReplayDoesTheWork) {
   const std::unique_ptr<DeviceGraph> graph = make_device_graph(c10::kCPU);
   at::Tensor sum = at::zeros({});
   at::Tensor next = at::zeros({});
@@ -26,16 +26,16 @@ TEST(DeviceGraphTest, OnTheCpuALaunchDoesTheWork) {
   EXPECT_EQ(sum.item<float>(), 0);
   for (const float value : {1.0F, 20.0F}) {
     next.fill_(value);
-    graph->launch();
+    graph->replay();
   }
   EXPECT_EQ(sum.item<float>(), 21);
   graph->capture([&] { sum.zero_(); });
-  graph->launch();
+  graph->replay();
   EXPECT_EQ(sum.item<float>(), 0);
 }
 
-TEST(DeviceGraphTest, WithoutACaptureThereIsNothingToLaunch) {
-  EXPECT_THROW(make_device_graph(c10::kCPU)->launch(), c10::Error);
+TEST(DeviceGraphTest, WithoutACaptureThereIsNothingToReplay) {
+  EXPECT_THROW(make_device_graph(c10::kCPU)->replay(), c10::Error);
 }
 
 TEST(DeviceGraphTest, DevicesWithoutGraphsAreRefused) {
@@ -43,8 +43,8 @@ TEST(DeviceGraphTest, DevicesWithoutGraphsAreRefused) {
 }
 
 // A program that is written for graphs trains the same without them.
-TEST(DeviceGraphTest, AWholeStepHasTheBitsOfOneThatIsNotRecorded) {
-  const auto train = [](bool is_recorded) {
+TEST(DeviceGraphTest, AWholeStepHasTheBitsOfOneThatIsNotCaptured) {
+  const auto train = [](bool is_captured) {
     ProcessGroupOptions options;
     options.backend = "shm";
     FullyShardOptions sharding;
@@ -66,14 +66,14 @@ TEST(DeviceGraphTest, AWholeStepHasTheBitsOfOneThatIsNotRecorded) {
       loss.copy_(value.detach());
     };
     const std::unique_ptr<DeviceGraph> graph = make_device_graph(c10::kCPU);
-    if (is_recorded) {
+    if (is_captured) {
       graph->capture(step);
     }
     std::vector<float> losses;
     for (int64_t number = 0; number < 4; ++number) {
       tokens.copy_(testing::tokens_of(model->config, number, 0));
       optimizer.set_lr(1e-2 / static_cast<double>(number + 1));
-      is_recorded ? graph->launch() : step();
+      is_captured ? graph->replay() : step();
       losses.push_back(loss.item<float>());
     }
     return losses;

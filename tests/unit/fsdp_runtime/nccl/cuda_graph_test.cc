@@ -48,7 +48,7 @@ class CudaGraphTest : public NcclTest {
   const std::unique_ptr<DeviceGraph> graph_ = make_device_graph(group_->device());
 };
 
-TEST_F(CudaGraphTest, WhatIsRecordedIsGivenToTheDeviceOnceAndLaunchedOften) {
+TEST_F(CudaGraphTest, WhatIsCapturedIsGivenToTheDeviceOnceAndReplayedOften) {
   const c10::StreamGuard guard(new_stream_of(*group_));
   int calls = 0;
   graph_->capture([&] {
@@ -58,7 +58,7 @@ TEST_F(CudaGraphTest, WhatIsRecordedIsGivenToTheDeviceOnceAndLaunchedOften) {
   const size_t captured = calls_of(*group_).size();
   EXPECT_THAT(calls_of(*group_), Contains(HasSubstr(", captured")));
   for (int i = 0; i < 3; ++i) {
-    graph_->launch();
+    graph_->replay();
   }
   EXPECT_EQ(calls, 1);
   const std::vector<std::string> all = launches(captured);
@@ -69,11 +69,11 @@ TEST_F(CudaGraphTest, WhatIsRecordedIsGivenToTheDeviceOnceAndLaunchedOften) {
 
 TEST_F(CudaGraphTest, TheDefaultStreamIsRefused) {
   EXPECT_THAT(error_of([&] { graph_->capture([] {}); }),
-              HasSubstr("the current stream is the default one, which CUDA cannot record"));
+              HasSubstr("the current stream is the default one, which CUDA cannot capture"));
 }
 
-TEST_F(CudaGraphTest, WithoutACaptureThereIsNothingToLaunch) {
-  EXPECT_THAT(error_of([&] { graph_->launch(); }), HasSubstr("nothing was recorded"));
+TEST_F(CudaGraphTest, WithoutACaptureThereIsNothingToReplay) {
+  EXPECT_THAT(error_of([&] { graph_->replay(); }), HasSubstr("nothing was captured"));
 }
 
 TEST_F(CudaGraphTest, WhatTheWorkThrowsEndsTheCapture) {
@@ -81,14 +81,14 @@ TEST_F(CudaGraphTest, WhatTheWorkThrowsEndsTheCapture) {
   graph_->capture([&] { group_->all_reduce(tensor_, ReduceOp::kSum)->wait(); });
   EXPECT_EQ(error_of([&] { graph_->capture([] { throw std::runtime_error("no rows"); }); }),
             "no rows");
-  EXPECT_THAT(error_of([&] { graph_->launch(); }), HasSubstr("nothing was recorded"));
+  EXPECT_THAT(error_of([&] { graph_->replay(); }), HasSubstr("nothing was captured"));
   // The stream takes work again, and another capture.
   group_->all_reduce(tensor_, ReduceOp::kSum)->wait_on_host();
   graph_->capture([&] { group_->all_reduce(tensor_, ReduceOp::kSum)->wait(); });
-  graph_->launch();
+  graph_->replay();
 }
 
-TEST_F(CudaGraphTest, WhatCannotBeRecordedIsAnErrorThatNamesIt) {
+TEST_F(CudaGraphTest, WhatCannotBeCapturedIsAnErrorThatNamesIt) {
   const c10::StreamGuard guard(new_stream_of(*group_));
   EXPECT_THAT(error_of([&] { graph_->capture([&] { group_->barrier(); }); }),
               HasSubstr("while a CUDA graph is captured"));
@@ -99,7 +99,7 @@ TEST_F(CudaGraphTest, WhatCannotBeRecordedIsAnErrorThatNamesIt) {
               });
             }),
             "");
-  EXPECT_THAT(error_of([&] { graph_->launch(); }), HasSubstr("nothing was recorded"));
+  EXPECT_THAT(error_of([&] { graph_->replay(); }), HasSubstr("nothing was captured"));
 }
 
 TEST_F(CudaGraphTest, AGpuThatIsNotThereIsRefused) {

@@ -134,7 +134,7 @@ TEST(MicroBatchLimitTest, WhatChangesMemoryEndsIt) {
   const Json values = {{"train.micro_batch_size", 6}, {"train.activation_checkpointing", true},
                        {"train.freeze", {"*norm*"}},  {"lora.rank", 4},
                        {"lora.targets", {"q_proj"}},  {"optimizer.momentum", 0.5},
-                       {"model.kernels", "fused"}};
+                       {"model.kernels", "fused"},    {"train.step_graph", true}};
   for (const auto& [key, value] : values.items()) {
     Json resolved = DefaultConfig();
     const size_t dot = key.find('.');
@@ -147,6 +147,9 @@ TEST(MicroBatchLimitTest, WhatChangesMemoryEndsIt) {
   MicroBatchLimit older = Limit();
   older.settings.erase("lora.rank");
   EXPECT_EQ(WhyNotFor(older, Start(DefaultConfig())), "lora.rank was null then and is 0 now");
+  older = Limit();
+  older.settings.erase("train.step_graph");
+  EXPECT_EQ(WhyNotFor(older, Start(DefaultConfig())), "");
 }
 
 TEST(MicroBatchLimitTest, FewerRanksHaveNoMoreMemoryEach) {

@@ -87,7 +87,7 @@ TEST(TrainingRulesTest, StepsAreGraphsWithTheOptimizerWhoseRateIsOnTheDevice) {
   EXPECT_EQ(RefusalOf({"train.step_graph=true"}), "");
   EXPECT_EQ(RefusalOf({"train.step_graph=true", "optimizer.name=sgd"}),
             "configuration: train.step_graph = true: expected false with optimizer.name = "
-            "\"sgd\", whose learning rate a graph would keep as it was recorded; set it to adamw "
+            "\"sgd\", whose learning rate a graph would keep as it was captured; set it to adamw "
             "for graphs");
   EXPECT_NE(RefusalOf({"train.step_graph=true", "optimizer.name=muon"}), "");
 }
