@@ -49,6 +49,8 @@ CASES = [
     ("fsdprun_library(NAME bad SIDE control LAYER 5 SRCS ${src} EXTERNAL high)", "is a project library"),
     ("fsdprun_write_graph(${CMAKE_BINARY_DIR}/graph.txt)", None),
     ("target_link_libraries(high PRIVATE contract)\nfsdprun_write_graph(${CMAKE_BINARY_DIR}/graph.txt)", "not among its DEPS"),
+    ("add_custom_target(group)\nadd_dependencies(group high)\nfsdprun_script_test(NAME of_group COMMAND true PROGRAMS group)\n"
+     "get_property(lines GLOBAL PROPERTY FSDPRUN_TEST_GRAPH)\nmessage(FATAL_ERROR ${lines})", "of_group|change||group,high|group"),
     ("fsdprun_binary(LIBS high NAME bad OUTPUT bad SIDE control SRCS ${src})", "unknown arguments"),
     ("fsdprun_test(LABEL unit NAME bad SRCS ${src})", "unknown arguments"),
     ("fsdprun_script_test(LABEL unit NAME bad COMMAND true)", "unknown arguments"),
