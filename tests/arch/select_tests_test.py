@@ -2,6 +2,7 @@
 """Tests of scripts/lib/select_tests.py, fuzz_targets.py and tidy_database.py on a small made-up project."""
 
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -239,6 +240,51 @@ class TidyDatabaseTest(unittest.TestCase):
         for name, text in new.items():
             (self.root / name).write_text(text)
         self.assertEqual(not_compiled(self.entries, self.root, {self.root / name for name in ("base/a.cc", *new)}), ["base/new.cc"])
+
+
+class RecordTest(unittest.TestCase):
+    """What scripts write down of a run with --record, scripts/lib/common.bash."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.run_bash("git init -q . && git config user.name x && git config user.email x@x && git config status.showUntrackedFiles no && " + self.COMMIT)
+
+    COMMIT = "git commit -q --allow-empty -m x"
+
+    def run_bash(self, text: str) -> tuple[int, str]:
+        done = subprocess.run(["bash", "-c", f'source "{ROOT}/scripts/lib/common.bash"; cd "{self.root}"; {text}'], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def record_after(self, what: str) -> tuple[int, str, str]:
+        """Exit code, what was said, and the record, if `what` is done during the run."""
+        code, said = self.run_bash(f"commit=$(commit_to_record); {what}; write_record record $commit")
+        return code, said, (self.root / "record").read_text() if (self.root / "record").exists() else ""
+
+    def test_the_commit_is_that_of_the_beginning(self):
+        head = self.run_bash("git rev-parse HEAD")[1]
+        self.assertEqual(self.record_after("true")[::2], (0, head))
+
+    def test_nothing_is_recorded_of_sources_that_changed(self):
+        for what, why in ((self.COMMIT, "HEAD is"), ("touch new.cc", "new.cc")):
+            code, said, record = self.record_after(what)
+            self.assertEqual((code, record), (1, ""), what)
+            self.assertIn("nothing is recorded", said)
+            self.assertIn(why, said)
+
+    def test_what_is_in_no_commit_is_refused_and_named(self):
+        (self.root / "new.cc").touch()
+        code, said, record = self.record_after("rm new.cc")
+        self.assertEqual((code, record), (1, ""))
+        self.assertIn("commit them first\n?? new.cc", said)
+
+    def test_fuzzing_too_little_is_no_record(self):
+        for words, complaint in ((["--record", "--seconds", "0"], "5 seconds or more"), (["--record", "--minutes", "1"], "5 seconds or more"),
+                                 (["--record", "--changed"], "exclude each other"), (["--changed", "--record"], "exclude each other")):
+            done = subprocess.run([ROOT / "scripts/fuzz", *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(complaint, done.stderr)
 
 
 if __name__ == "__main__":
