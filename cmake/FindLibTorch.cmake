@@ -70,13 +70,15 @@ endfunction()
 
 # The headers of CUDA and NCCL: sets _cuda_includes, the wheel's first, or LibTorch_CUDA_PROBLEM.
 #
-# PyTorch's wheel brings those of CUDA's runtime but not all that they include: crt/ and nv/ are of packages of their own, which nothing
-# installs with it, or of a CUDA toolkit.
+# PyTorch's wheel brings those of CUDA's runtime but not all that they include: crt/ and nv/ are of packages of their own, which
+# scripts/setup installs with it (scripts/requirements.txt), or of a CUDA toolkit.
 macro(_libtorch_find_cuda_headers)
   file(GLOB _nvidia_includes ${LibTorch_ROOT}/../nvidia/*/include)
   _libtorch_toolkit_includes(_toolkit_includes)
   find_path(LibTorch_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${_nvidia_includes} ${_toolkit_includes} NO_DEFAULT_PATH)
   find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h HINTS ${_nvidia_includes} NO_DEFAULT_PATH)
+  # nvidia/cu13 has all headers of CUDA 13 in one folder: where those of the runtime are of another CUDA, none in it fits them.
+  list(FILTER _nvidia_includes EXCLUDE REGEX "/nvidia/cu[0-9]+/include$")
   find_path(LibTorch_CRT_INCLUDE_DIR crt/host_defines.h HINTS ${LibTorch_CUDA_INCLUDE_DIR} ${_nvidia_includes} ${_toolkit_includes})
   find_path(LibTorch_CCCL_INCLUDE_DIR nv/target HINTS ${LibTorch_CUDA_INCLUDE_DIR} ${_nvidia_includes} ${_toolkit_includes}
     PATH_SUFFIXES cccl)
@@ -105,12 +107,14 @@ macro(_libtorch_find_cuda_headers)
     if(_cuda_missing)
       list(JOIN _cuda_missing ", " _cuda_missing)
       string(CONCAT LibTorch_CUDA_PROBLEM "not found beside LibTorch of ${LibTorch_ROOT}, in a CUDA toolkit (CUDA_HOME, nvcc's, "
-        "/usr/local/cuda*), or by the compiler: ${_cuda_missing}. Install a CUDA toolkit; or, for the Python that has torch, the packages "
-        "nvidia-cuda-crt (crt/) and nvidia-cuda-cccl (nv/), of which CUDA 12 has crt/ in nvidia-cuda-nvcc-cu12")
+        "/usr/local/cuda*): ${_cuda_missing}. The compiler has none, or they do not fit. Install a CUDA toolkit, or, for the Python that "
+        "has torch, the packages nvidia-cuda-crt (crt/) and nvidia-cuda-cccl (nv/), of which CUDA 12 has crt/ in nvidia-cuda-nvcc-cu12")
     else()
-      string(CONCAT LibTorch_CUDA_PROBLEM "do not compile, or have an NCCL without ncclCommRevoke: ${_cuda_includes}. "
+      list(JOIN _cuda_includes ", " _cuda_folders)
+      string(CONCAT LibTorch_CUDA_PROBLEM "do not compile, or have an NCCL without ncclCommRevoke: ${_cuda_folders}. "
         "Install those of the NCCL that LibTorch of ${LibTorch_ROOT} was built with")
     endif()
+    string(APPEND LibTorch_CUDA_PROBLEM ". What the compiler said: ${CMAKE_BINARY_DIR}/CMakeFiles/CMakeError.log")
     message(STATUS "No NCCL backend: headers of CUDA ${LibTorch_CUDA_PROBLEM}")
   endif()
 endmacro()

@@ -169,11 +169,31 @@ function(_fsdprun_reuse_torch_headers name)
   endif()
 endfunction()
 
-# Writes what was declared down, one "name|folder|side|layer|dep,dep" per line: tests/arch holds the #includes against it.
+# Writes what was declared down, one "name|folder|side|layer|dep,dep" per line: tests/arch holds the #includes against it, and
+# scripts/lib/select_tests.py takes from it what a change reaches.
 function(fsdprun_write_graph file)
   get_property(lines GLOBAL PROPERTY FSDPRUN_GRAPH)
+  foreach(line IN LISTS lines)
+    _fsdprun_check_record("${line}")
+  endforeach()
   list(JOIN lines "\n" text)
   file(GENERATE OUTPUT ${file} CONTENT "${text}\n")
+endfunction()
+
+# What is linked otherwise than by DEPS is not in the graph: tests of what links it would not be selected.
+function(_fsdprun_check_record line)
+  string(REGEX MATCH "^[^|]*" name "${line}")
+  string(REGEX REPLACE "^.*\\|" "" deps "${line}")
+  string(REPLACE "," ";" deps "${deps}")
+  get_target_property(linked ${name} LINK_LIBRARIES)
+  foreach(dep IN LISTS linked)
+    if(TARGET ${dep} AND NOT dep IN_LIST deps)
+      get_target_property(side ${dep} FSDPRUN_SIDE)
+      if(side)
+        message(FATAL_ERROR "${name} links ${dep}, which is not among its DEPS: pass it there")
+      endif()
+    endif()
+  endforeach()
 endfunction()
 
 function(_fsdprun_record name directory side layer)

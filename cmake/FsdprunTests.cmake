@@ -60,9 +60,18 @@ function(_fsdprun_sanitizer_environment out leaks tier)
 endfunction()
 
 # Writes a line "name|tier|folder|dep,dep|target,target": from it scripts/lib/select_tests.py takes what a change reaches
-# and which targets to build for it.
+# and which targets to build for it. Of a custom target among the deps, such as `programs`, also what it is made of.
 function(_fsdprun_record_test name tier deps targets)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  foreach(dep IN LISTS deps)
+    if(TARGET ${dep})
+      get_target_property(made_of ${dep} MANUALLY_ADDED_DEPENDENCIES)
+      get_target_property(type ${dep} TYPE)
+      if(type STREQUAL "UTILITY" AND made_of)
+        list(APPEND deps ${made_of})
+      endif()
+    endif()
+  endforeach()
   list(JOIN deps "," deps)
   list(JOIN targets "," targets)
   set_property(GLOBAL APPEND PROPERTY FSDPRUN_TEST_GRAPH "${name}|${tier}|${folder}|${deps}|${targets}")

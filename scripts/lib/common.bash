@@ -13,6 +13,30 @@ die() {
   exit "${2:-1}"
 }
 
+changes_in_tree() { git status --porcelain --untracked-files=normal; }
+
+# The commit whose sources a run with --record is about: what is in none has no name.
+commit_to_record() {
+  local changes
+  changes=$(changes_in_tree)
+  [[ -z $changes ]] || die "--record names a commit, and there are changes that are in none: commit them first
+$changes"
+  git rev-parse HEAD
+}
+
+# write_record FILE COMMIT, at the end of that run; nothing, and exit status 1, if the sources are others by now.
+write_record() {
+  local changes head
+  changes=$(changes_in_tree) head=$(git rev-parse HEAD)
+  if [[ $head != "$2" || -n $changes ]]; then
+    say "nothing is recorded: this run began at $2, and now HEAD is $head${changes:+ with changes, which a test may have made:
+$changes}" >&2
+    return 1
+  fi
+  echo "$2" >"$1"
+  say "$1 names $2 now: commit it"
+}
+
 # Bytes of memory that this process may still use: what the machine has left, or less where a control group says so.
 available_memory() {
   local available limit used

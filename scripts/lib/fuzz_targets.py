@@ -28,7 +28,7 @@ def sources_by_target(text: str) -> dict[str, set[str]]:
         text = text.replace(f"${{{name}}}", pattern + "/")
     given: dict[str, set[str]] = {}
     links: dict[str, set[str]] = {}
-    for name, words in re.findall(r"^(?:fsdprun_fuzz_target|add_library|target_sources)\((\w+)([^)]*)\)", text, re.M):
+    for name, words in re.findall(r"^\s*(?:fsdprun_fuzz_target|add_library|target_sources)\((\w+)([^)]*)\)", text, re.M):
         sources, _, linked = words.partition(" LINK ")
         given.setdefault(name, set()).update(word.removeprefix("${ROOT}/") for word in sources.split() if "/" in word)
         links.setdefault(name, set()).update(linked.split())

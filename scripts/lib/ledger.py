@@ -39,14 +39,15 @@ def slow_files(build: Path, since: float) -> list[tuple[float, str]]:
 
 
 def read_tests(folder: Path) -> tuple[list[tuple[float, str]], list[str], list[str]]:
-    """All tests with their seconds; names of those that were skipped and of those that failed."""
+    """All tests with their seconds; names of those that were skipped, with the last that they said, and of those that failed."""
     times, skipped, failed = [], [], []
     for report in sorted(folder.glob("*.junit.xml")):
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             name = case.get("name", "?")
             times.append((float(case.get("time", 0)), name))
             if case.find("skipped") is not None:
-                skipped.append(name)
+                said = (case.findtext("system-out") or "").strip().splitlines()
+                skipped.append(": ".join([name, *said[-1:]]))
             if case.find("failure") is not None:
                 failed.append(name)
     return times, skipped, failed

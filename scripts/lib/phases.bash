@@ -96,7 +96,7 @@ run_ctest() {
   RES_OPTIONS='timeout:1 attempts:1' "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(test_jobs)}" \
     --output-junit "$run_folder/$name.junit.xml" "$@" || status=$?
   if [[ -z ${FSDPRUN_ALLOW_SKIPS:-} ]] && grep -Eq '<skipped|skipped="[1-9]' "$run_folder/$name.junit.xml"; then
-    say "a test was skipped (why: above, with its name): provide what it needs, or allow it with FSDPRUN_ALLOW_SKIPS=1"
+    say "a test was skipped (which, and why: at the end of the ledger below): provide what it needs, or allow it with FSDPRUN_ALLOW_SKIPS=1"
     ((status != 0)) || status=1
   fi
   return $status

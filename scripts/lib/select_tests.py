@@ -4,15 +4,17 @@
 usage: select_tests.py BUILD... < changed paths
        select_tests.py --sources < changed paths
 
-Prints "all", or lines "test NAME", "file PATH" and "target BUILD TARGET". A BUILD is a configured folder in which CMake
-has written who depends on whom (fsdprun_graph.txt, fsdprun_tests.txt). What is not known to reach only some tests
-reaches all. The FILEs are product sources for the linters: those that changed and those that include them. --sources
-prints those alone, without "file", or "all" if the linters' own settings changed.
+Prints "all PATH", of a PATH that reaches everything, or lines "test NAME", "file PATH", "target BUILD TARGET" and
+"count BUILD N", N of the tests that BUILD has for every change. A BUILD is a configured folder in which CMake has written
+who depends on whom (fsdprun_graph.txt, fsdprun_tests.txt). What is not known to reach only some tests reaches all. The
+FILEs are product sources for the linters: those that changed and those that include them. --sources prints those alone,
+without "file", or "all" if the linters' own settings changed.
 """
 
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -50,11 +52,16 @@ def parse_graph(graph: str, tests: str) -> list[Node]:
     for line in filter(None, tests.splitlines()):
         name, tier, folder, deps, targets = line.split("|")
         nodes.append(Node(name, folder, deps.split(","), True, tier, list(filter(None, targets.split(",")))))
+    doubled = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
+    if doubled:
+        raise ValueError(f"two of the libraries, programs and tests are called {doubled[0]}: what reaches one would be taken for the other")
     return nodes
 
 
 def source_folder(path: str) -> str:
-    """libfsdp's public headers belong to its sources."""
+    """libfsdp's public headers belong to its sources, but for the types of the plan."""
+    if path == "fsdp_runtime/include/fsdp/shard.h":
+        return "fsdp_runtime/plan"
     return str(PurePosixPath(path.replace("fsdp_runtime/include/fsdp/", "fsdp_runtime/src/")).parent)
 
 
@@ -143,8 +150,8 @@ def dependents(names: set[str], nodes: list[Node]) -> set[str]:
         reached |= more
 
 
-def select(paths: list[str], nodes: list[Node], texts: dict[str, str]) -> set[str] | None:
-    """Names of the tests that the paths reach; None means all. `texts`: of the project's files."""
+def select(paths: list[str], nodes: list[Node], texts: dict[str, str]) -> set[str] | str:
+    """Names of the tests that the paths reach; or the path that reaches all. `texts`: of the project's files."""
     touched = set()
     for path in paths:
         if path.startswith(TEXTS):
@@ -157,7 +164,7 @@ def select(paths: list[str], nodes: list[Node], texts: dict[str, str]) -> set[st
             is_list = path.endswith("/CMakeLists.txt")
             found = inside((str(PurePosixPath(path).parent),), nodes) if is_list else owners(path, nodes)
         if not found or path.endswith((".proto", ".cmake")):
-            return None
+            return path
         touched |= found
     reached = dependents(touched, nodes)
     return {node.name for node in nodes if node.is_test and (node.name in reached or node.folder.startswith(ALWAYS))}
@@ -188,8 +195,8 @@ def main() -> None:
     graphs = [read_build(build) for build in builds]
     # A build may lack tests that another has: what is known to any is known.
     selected = select(touched, list({node.name: node for nodes in reversed(graphs) for node in nodes}.values()), texts)
-    if selected is None:
-        print("all")
+    if isinstance(selected, str):
+        print("all", selected)
         return
     for name in sorted(selected):
         print("test", name)
@@ -199,6 +206,7 @@ def main() -> None:
         chosen = [node for node in nodes if node.name in selected and node.tier == "change"]
         for target in sorted({target for node in chosen for target in node.targets}):
             print("target", build, target)
+        print("count", build, len(chosen))
 
 
 if __name__ == "__main__":

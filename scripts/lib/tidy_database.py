@@ -3,10 +3,12 @@
 
 usage: tidy_database.py ROOT COMPILE_COMMANDS OUTPUT [FILE...]
        tidy_database.py ROOT COMPILE_COMMANDS OUTPUT --batches-of FILE...
+       tidy_database.py ROOT COMPILE_COMMANDS OUTPUT --all-of FILE...
 
 Without FILEs the database has the batches in which a unity build compiles the sources: the headers that they share are
-parsed once. With FILEs, each of them alone; a FILE that is no such source is left out. With --batches-of, the batches
-that have any of the FILEs.
+parsed once. Of a batch with a source that needs LibTorch, the others are looked at each alone. With FILEs, each of them
+alone; a FILE that is no such source is left out. With --batches-of, the batches that have any of the FILEs. With --all-of,
+what there is without FILEs; that one of the FILEs is not compiled at all is an error.
 """
 
 import json
@@ -53,21 +55,39 @@ def with_file(entry: dict, file: Path) -> dict:
     return {"directory": entry["directory"], "file": str(file), "command": command}
 
 
+def chosen_entries(entries: list[dict], root: Path, only: set[Path] | None, alone: bool) -> list[dict]:
+    """What to check: of all sources, or of `only`; each alone, or in its batch, if all of that can be checked."""
+    known: dict[Path, bool] = {}
+    chosen = []
+    for entry in entries:
+        sources = sources_of(entry)
+        checked = [path for path in sources if is_checked(path, root, known)]
+        named = [path for path in checked if only is None or path in only]
+        if named and checked == sources and not alone:
+            chosen.append(with_file(entry, Path(entry["file"])))
+        else:
+            chosen += [with_file(entry, path) for path in named]
+    return chosen
+
+
+def not_compiled(entries: list[dict], root: Path, files: set[Path]) -> list[str]:
+    """Those of the files that should be checked, and that no entry compiles."""
+    compiled = {path for entry in entries for path in sources_of(entry)}
+    return sorted(str(path.relative_to(root)) for path in files - compiled if is_checked(path, root, {}))
+
+
 def main() -> None:
     root, source, output = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     names = sys.argv[4:]
-    by_batch = names[:1] == ["--batches-of"]
-    only = {(root / name).resolve() for name in names[by_batch:]}
-    known: dict[Path, bool] = {}
-    chosen = []
-    for entry in json.loads(source.read_text()):
-        sources = sources_of(entry)
-        if by_batch and not only & set(sources):
-            continue
-        if only and not by_batch:
-            chosen += [with_file(entry, path) for path in sources if path in only and is_checked(path, root, known)]
-        elif sources and all(is_checked(path, root, known) for path in sources):
-            chosen.append(with_file(entry, Path(entry["file"])))
+    option = names.pop(0) if names[:1] in (["--batches-of"], ["--all-of"]) else ""
+    entries = json.loads(source.read_text())
+    only = {(root / name).resolve() for name in names} if names or option == "--batches-of" else None
+    if option == "--all-of":
+        missing = not_compiled(entries, root, only or set())
+        if missing:
+            sys.exit(f"{source} does not compile {', '.join(missing)}: list them in a CMakeLists.txt, or remove them")
+        only = None
+    chosen = chosen_entries(entries, root, only, alone=option == "" and only is not None)
     output.write_text(json.dumps(chosen))
     for file in sorted({entry["file"] for entry in chosen}):
         print(file)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Shows that configuring fails on an upward edge, an edge across sides and a wrong declaration, and passes without them."""
+"""Shows that configuring fails on an upward edge, an edge across sides, one that is not declared, and a wrong declaration, and passes
+without them."""
 
 import subprocess
 import sys
@@ -46,6 +47,10 @@ CASES = [
     ("fsdprun_library(NAME bad SIDE runtime LAYER 5 SRCS ${src} EXTERNAL protobuf::libprotobuf)", "must not link"),
     ("fsdprun_binary(NAME bad OUTPUT bad SIDE runtime SRCS ${src} EXTERNAL absl::status)", "must not link"),
     ("fsdprun_library(NAME bad SIDE control LAYER 5 SRCS ${src} EXTERNAL high)", "is a project library"),
+    ("fsdprun_write_graph(${CMAKE_BINARY_DIR}/graph.txt)", None),
+    ("target_link_libraries(high PRIVATE contract)\nfsdprun_write_graph(${CMAKE_BINARY_DIR}/graph.txt)", "not among its DEPS"),
+    ("add_custom_target(group)\nadd_dependencies(group high)\nfsdprun_script_test(NAME of_group COMMAND true PROGRAMS group)\n"
+     "get_property(lines GLOBAL PROPERTY FSDPRUN_TEST_GRAPH)\nmessage(FATAL_ERROR ${lines})", "of_group|change||group,high|group"),
     ("fsdprun_binary(LIBS high NAME bad OUTPUT bad SIDE control SRCS ${src})", "unknown arguments"),
     ("fsdprun_test(LABEL unit NAME bad SRCS ${src})", "unknown arguments"),
     ("fsdprun_script_test(LABEL unit NAME bad COMMAND true)", "unknown arguments"),

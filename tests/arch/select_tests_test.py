@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Tests of scripts/lib/select_tests.py and fuzz_targets.py on a small made-up project."""
+"""Tests of scripts/lib/select_tests.py, fuzz_targets.py and tidy_database.py on a small made-up project."""
 
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -10,19 +12,22 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/lib"))
 from fuzz_targets import reached, sources_by_target  # noqa: E402
 from select_tests import ALWAYS, SETTINGS, lists_that_name, opened, parse_graph, product_sources, readers, select, with_includers  # noqa: E402
+from tidy_database import chosen_entries, not_compiled  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
+plan|fsdp_runtime/plan|shared|0|
 base|base|control|1|
 cli|launcher/cli|control|2|base
 launch|launcher/run|control|5|cli,base
 fsdprun|launcher|control|99|launch
-shm|fsdp_runtime/shm|runtime|2|
+shm|fsdp_runtime/shm|runtime|2|plan
 fsdp|fsdp_runtime/src|runtime|3|shm
 train|worker|runtime|99|fsdp,contract
 """
 TESTS = """base_test|change|tests/unit/base|base|base_test
 cli_test|change|tests/unit/launcher/cli|cli|cli_test
 launcher_kills|change|tests/integration/launcher|fsdprun|launcher_kills
+plan_test|change|tests/unit/fsdp_runtime/plan|plan|plan_test
 shm_test|change|tests/unit/fsdp_runtime/shm|shm|shm_test
 parity_2_ranks|change|tests/parity|fsdprun,train|parity_2_ranks
 bench_worker|change|tests/bench|fsdprun,bench_worker|bench_worker
@@ -42,7 +47,7 @@ SCRIPTS = {"tests/integration/launcher/test_vitals.py": 'PAGE = parents[3] / "do
 
 
 class SelectTest(unittest.TestCase):
-    def selected(self, *paths: str, tests: str = TESTS) -> set[str] | None:
+    def selected(self, *paths: str, tests: str = TESTS) -> set[str] | str:
         return select(list(paths), parse_graph(GRAPH, tests), SCRIPTS)
 
     def test_a_library_reaches_what_depends_on_it(self):
@@ -58,6 +63,13 @@ class SelectTest(unittest.TestCase):
 
     def test_public_headers_belong_to_the_library(self):
         self.assertEqual(self.selected("fsdp_runtime/include/fsdp/unit.h"), {"parity_2_ranks", "arch_words"})
+
+    def test_the_plans_public_header_belongs_to_the_plan(self):
+        self.assertEqual(self.selected("fsdp_runtime/include/fsdp/shard.h"), {"plan_test", "shm_test", "parity_2_ranks", "arch_words"})
+
+    def test_two_of_one_name_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "called launch:"):
+            parse_graph(GRAPH, TESTS + "launch|soak|tests/sim|launch|launch\n")
 
     def test_a_test_reaches_its_folder(self):
         self.assertEqual(self.selected("tests/unit/base/log_test.cc"), {"base_test", "arch_words"})
@@ -121,8 +133,8 @@ class SelectTest(unittest.TestCase):
 
     def test_a_list_of_sources_reaches_what_is_declared_in_its_folder_and_below(self):
         self.assertEqual(self.selected("launcher/cli/CMakeLists.txt"), self.selected("launcher/cli/flags.cc"))
-        self.assertEqual(self.selected("fsdp_runtime/CMakeLists.txt"), self.selected("fsdp_runtime/shm/ring.cc"))
-        self.assertEqual(self.selected("tests/unit/CMakeLists.txt"), {"base_test", "cli_test", "shm_test", "arch_words"})
+        self.assertEqual(self.selected("fsdp_runtime/CMakeLists.txt"), self.selected("fsdp_runtime/plan/box.h"))
+        self.assertEqual(self.selected("tests/unit/CMakeLists.txt"), {"base_test", "cli_test", "plan_test", "shm_test", "arch_words"})
 
     def test_what_lists_of_other_folders_name_is_followed(self):
         lists = {"tests/unit/a/CMakeLists.txt": "fsdprun_test(NAME a SRCS a_test.cc fault.cc)",
@@ -138,7 +150,7 @@ class SelectTest(unittest.TestCase):
     def test_what_is_not_known_reaches_everything(self):
         for path in ("CMakeLists.txt", "scripts/test", "cmake/FsdprunTests.cmake", "deploy.cmake",
                      "proto/fsdprun/v1/types.proto", "tests/support/free_port.py", "unheard/of.cc"):
-            self.assertIsNone(self.selected("docs/STYLE.md", path), path)
+            self.assertEqual(self.selected("docs/STYLE.md", path), path)
 
 
 FUZZ_TARGETS = """
@@ -154,7 +166,9 @@ fsdprun_fuzz_target(config
   SRCS worker/config.cc
        ${sections}
   LINK strict_json)
-target_sources(config PRIVATE ${ROOT}/formats/fast.cc)
+if(x86)
+  target_sources(config PRIVATE ${ROOT}/formats/fast.cc)
+endif()
 fsdprun_fuzz_target(codec SRCS agent/codec.cc LINK messages)
 """
 
@@ -182,6 +196,95 @@ class FuzzTargetsTest(unittest.TestCase):
         targets = sources_by_target((ROOT / "tests/fuzz/CMakeLists.txt").read_text())
         self.assertEqual({f"{name}_fuzz.cc" for name in targets}, {path.name for path in (ROOT / "tests/fuzz").glob("*_fuzz.cc")})
         self.assertEqual([path for sources in targets.values() for path in sources if not (ROOT / path).exists()], [])
+
+
+class TidyDatabaseTest(unittest.TestCase):
+    """Batches of a unity build: of LibTorch-free sources, of others too, and of others alone."""
+
+    BATCHES = {"free": ("base/a.cc", "base/b.cc"), "mixed": ("worker/free.cc", "worker/torch.cc"), "torch": ("worker/torch_too.cc",)}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.entries = []
+        for batch, names in self.BATCHES.items():
+            for name in names:
+                (self.root / name).parent.mkdir(exist_ok=True)
+                (self.root / name).write_text("#include <torch/types.h>\n" if "torch" in name else "")
+            file = self.root / f"{batch}.cxx"
+            file.write_text("".join(f'#include "{self.root / name}"\n' for name in names))
+            self.entries.append({"directory": "/", "file": str(file), "command": f"/usr/bin/c++ -o x -c {file}"})
+
+    def chosen(self, *names: str, alone: bool = False) -> list[str]:
+        only = {self.root / name for name in names} or None
+        found = chosen_entries(self.entries, self.root, only, alone)
+        self.assertTrue(all(entry["command"].endswith(f"-c {entry['file']}") for entry in found), found)
+        return [str(Path(entry["file"]).relative_to(self.root)) for entry in found]
+
+    def test_of_a_batch_with_libtorch_the_rest_is_looked_at_alone(self):
+        self.assertEqual(self.chosen(), ["free.cxx", "worker/free.cc"])
+
+    def test_batches_of_files(self):
+        self.assertEqual(self.chosen("base/b.cc"), ["free.cxx"])
+        self.assertEqual(self.chosen("worker/free.cc", "worker/torch.cc"), ["worker/free.cc"])
+        self.assertEqual(self.chosen("worker/torch.cc", "base/none.cc"), [])
+        self.assertEqual(chosen_entries(self.entries, self.root, set(), False), [])
+
+    def test_files_alone(self):
+        self.assertEqual(self.chosen("base/b.cc", "worker/free.cc", "worker/torch.cc", alone=True), ["base/b.cc", "worker/free.cc"])
+
+    def test_what_is_not_compiled_is_named(self):
+        new = {"base/new.cc": "", "worker/new.cc": "#include <torch/types.h>\n", "tests/new.cc": ""}
+        (self.root / "tests").mkdir()
+        for name, text in new.items():
+            (self.root / name).write_text(text)
+        self.assertEqual(not_compiled(self.entries, self.root, {self.root / name for name in ("base/a.cc", *new)}), ["base/new.cc"])
+
+
+class RecordTest(unittest.TestCase):
+    """What scripts write down of a run with --record, scripts/lib/common.bash."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.run_bash("git init -q . && git config user.name x && git config user.email x@x && git config status.showUntrackedFiles no && " + self.COMMIT)
+
+    COMMIT = "git commit -q --allow-empty -m x"
+
+    def run_bash(self, text: str) -> tuple[int, str]:
+        done = subprocess.run(["bash", "-c", f'source "{ROOT}/scripts/lib/common.bash"; cd "{self.root}"; {text}'], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def record_after(self, what: str) -> tuple[int, str, str]:
+        """Exit code, what was said, and the record, if `what` is done during the run."""
+        code, said = self.run_bash(f"commit=$(commit_to_record); {what}; write_record record $commit")
+        return code, said, (self.root / "record").read_text() if (self.root / "record").exists() else ""
+
+    def test_the_commit_is_that_of_the_beginning(self):
+        head = self.run_bash("git rev-parse HEAD")[1]
+        self.assertEqual(self.record_after("true")[::2], (0, head))
+
+    def test_nothing_is_recorded_of_sources_that_changed(self):
+        for what, why in ((self.COMMIT, "HEAD is"), ("touch new.cc", "new.cc")):
+            code, said, record = self.record_after(what)
+            self.assertEqual((code, record), (1, ""), what)
+            self.assertIn("nothing is recorded", said)
+            self.assertIn(why, said)
+
+    def test_what_is_in_no_commit_is_refused_and_named(self):
+        (self.root / "new.cc").touch()
+        code, said, record = self.record_after("rm new.cc")
+        self.assertEqual((code, record), (1, ""))
+        self.assertIn("commit them first\n?? new.cc", said)
+
+    def test_fuzzing_too_little_is_no_record(self):
+        for words, complaint in ((["--record", "--seconds", "0"], "5 seconds or more"), (["--record", "--minutes", "1"], "5 seconds or more"),
+                                 (["--record", "--changed"], "exclude each other"), (["--changed", "--record"], "exclude each other")):
+            done = subprocess.run([ROOT / "scripts/fuzz", *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(complaint, done.stderr)
 
 
 if __name__ == "__main__":

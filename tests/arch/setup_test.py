@@ -54,7 +54,9 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("etcd", self.run_setup("--tests", "--no-apt", "--check", TORCHELASTIC_ETCD_BINARY_PATH=shutil.which("true"))[1])
 
     def test_skips_may_be_allowed(self):
-        self.assertNotIn("etcd", self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1")[1])
+        for allowed in ("1", "yes"):
+            self.assertNotIn("etcd", self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS=allowed)[1])
+            self.assertIn("unset FSDPRUN_ALLOW_SKIPS", self.run_script("test", "--record", can_unshare=True, FSDPRUN_ALLOW_SKIPS=allowed)[1])
 
     def be_debian(self, **programs):
         """Whatever this machine is: on another than Debian 12 nothing is fetched. All packages are installed, and there is room on
