@@ -331,7 +331,7 @@ class FailedLater : public SecondRank {
   using SecondRank::SecondRank;
   void check_results(const std::string& operation) const override {
     if (has_failed) {
-      throw fsdp::PeerError("lost before " + operation, 0);
+      throw fsdp::PeerError({__func__, __FILE__, __LINE__}, "lost before " + operation);
     }
   }
   bool has_failed = false;
