@@ -20,6 +20,8 @@ void StepGraph::Forget() {
 }
 
 at::Tensor StepGraph::Do(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
+  // A graph is not refused by communicators that have failed, and its kernels would wait for ever.
+  world_.group->check_results("the graph of a step");
   if (!graph_) {
     Capture(batches, numbers);
   }

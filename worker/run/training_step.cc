@@ -314,6 +314,9 @@ StepOutcome TrainingStep::Read(size_t kept) {
 
 StepOutcome TrainingStep::ReadOne(Issued& issued, bool is_undone) {
   const at::Tensor& values = issued.values->Get();
+  // Else they may be what was in memory when the group failed.
+  context_.world.group->check_results("what step " + std::to_string(issued.metrics.step) +
+                                      " has given");
   StepOutcome outcome = issued.asked ? *issued.asked : TakeRequests(values);
   if (is_undone) {
     return outcome;

@@ -35,6 +35,12 @@ namespace fsdp {
 /// come before, in which units, libraries and optimizers allocate what they keep; the tensors of a
 /// state that is loaded are other ones, so that it takes a new capture.
 ///
+/// The same parameters get gradients in each replay, on all ranks, as in the capture. A graph with
+/// collectives ends before the last handle of their groups, and before shrink(), or the end of
+/// these takes a minute; and when a group has failed it must not be replayed, since its kernels
+/// would wait for ever: ask Collectives::check_results() before. Lanes overlap in a graph from
+/// driver 12.9 on.
+///
 /// Memory: on CUDA, what the work needs meanwhile is kept for it alone, as long as this exists. On
 /// the CPU, which has no graphs, a replay calls the code again, so that programs are the same.
 /// Collectives: see there. Thread: one.

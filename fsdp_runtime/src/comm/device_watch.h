@@ -22,7 +22,8 @@ class FSDP_API Communicators {
   virtual ~Communicators() = default;
   /// What the library has noticed by itself; "" if nothing.
   virtual std::string asynchronous_error() = 0;
-  /// Ends what is in flight on the device. Does not block.
+  /// Ends what is in flight on the device, of these and of the other groups' that fail with them.
+  /// Blocks for some seconds at most.
   virtual void revoke() = 0;
   /// Frees them without the peers. May block, for ever at worst.
   virtual void abort() = 0;

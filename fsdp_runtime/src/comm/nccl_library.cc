@@ -73,6 +73,11 @@ Entry nccl_entry(void* library, const char* name) {
 // Each lane has an NCCL communicator. Kernels of two communicators can deadlock if ranks launch
 // them in different orders; NCCL (2.26 and newer) keeps the order in which they are issued.
 //
+// NCCL would register the memory of operations that a graph captures with its peers, which eagerly
+// it does not: with LibTorch's expandable segments that has ended in faults of the device
+// (torchtitan#3306), and other channels give sums another order than those of a step that is not
+// captured.
+//
 // LibTorch's threads would end the process when an operation fails or takes too long. DeviceWatch
 // takes their place: the process can go on with the ranks that are left. That replaces what is set,
 // because launchers give every worker TORCH_NCCL_ASYNC_ERROR_HANDLING=1. It has precedence over its
@@ -83,6 +88,7 @@ Entry nccl_entry(void* library, const char* name) {
 // here.
 void set_nccl_environment() {
   ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  ::setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/1);
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", /*overwrite=*/0);

@@ -1,6 +1,7 @@
 // Here and not on the command line, so that this file can share the precompiled header.
 #define USE_CUDA
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -8,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <fsdp/device_graph.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -18,15 +20,28 @@ namespace {
 
 using Graph = at::cuda::CUDAGraph;
 
-/// A capture that has been spoilt leaves the allocator with questions to this object about streams
-/// for good, so it stays.
-void keep_for_good(std::unique_ptr<Graph> graph) {
+/// What may have been done already is refused then, which is not worth a word.
+template <class Call>
+bool succeeds(Call call) {
   try {
-    graph->capture_end();  // the stream must not remain captured
+    call();
+    return true;
   } catch (const std::exception&) {
-    // Whatever has spoilt it says more.
+    return false;
   }
-  static_cast<void>(graph.release());
+}
+
+/// Ends a capture that has failed: neither the stream nor LibTorch's allocators may go on with it.
+/// capture_end() tells the allocators nothing if CUDA has ended the capture with an error.
+void give_up(Graph& graph, c10::MempoolId_t pool, c10::Device device) {
+  namespace memory = c10::cuda::CUDACachingAllocator;
+  const bool has_ended = succeeds([&] { graph.capture_end(); });
+  succeeds([&] { memory::endAllocateToPool(device.index(), pool); });
+  succeeds([&] { at::getHostAllocator(c10::kCUDA)->end_allocate_to_pool(pool); });
+  if (!has_ended) {  // else the graph does that
+    succeeds([&] { memory::releasePool(device.index(), pool); });
+    succeeds([&] { at::getHostAllocator(c10::kCUDA)->release_pool(pool); });
+  }
 }
 
 class CudaGraph : public DeviceGraph {
@@ -43,18 +58,14 @@ class CudaGraph : public DeviceGraph {
     // its own.
     c10::cuda::CUDACachingAllocator::emptyCache();
     auto graph = std::make_unique<Graph>();
-    // Of this thread alone: others read ahead, write checkpoints and watch collectives meanwhile.
-    graph->capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+    const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
     try {
+      // Of this thread alone: others read ahead, write checkpoints and watch collectives meanwhile.
+      graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       work();
-    } catch (...) {
-      keep_for_good(std::move(graph));
-      throw;
-    }
-    try {
       graph->capture_end();
     } catch (...) {
-      static_cast<void>(graph.release());  // as keep_for_good() says
+      give_up(*graph, pool, device_);
       throw;
     }
     graph_ = std::move(graph);
@@ -77,7 +88,8 @@ extern "C" FSDP_API DeviceGraph* fsdp_make_cuda_graph(c10::Device device) {
   const auto devices = static_cast<int64_t>(c10::cuda::device_count());
   TORCH_CHECK(device.index() < devices, "make_device_graph: ", device, ", but ", devices,
               " GPUs are visible");
-  return new CudaGraph({c10::kCUDA, device.has_index() ? device.index() : c10::DeviceIndex{0}});
+  return new CudaGraph(
+      {c10::kCUDA, device.has_index() ? device.index() : c10::cuda::current_device()});
 }
 
 }  // namespace fsdp

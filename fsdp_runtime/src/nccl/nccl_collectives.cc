@@ -8,7 +8,6 @@
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <nccl.h>
 
 #include <array>
@@ -28,6 +27,7 @@
 #include "fsdp_runtime/src/comm/nccl_entry.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/src/comm/stream_lanes.h"
+#include "fsdp_runtime/src/nccl/world_communicators.h"
 
 namespace fsdp {
 namespace {
@@ -44,12 +44,6 @@ c10d::ReduceOp nccl_op(ReduceOp op) {
       return c10d::ReduceOp::MAX;
   }
   TORCH_INTERNAL_ASSERT(false, "unknown reduction ", static_cast<int>(op));
-}
-
-/// Entries of the NCCL that LibTorch has loaded, which does not hand them on. Null: an older one.
-template <typename Entry>
-Entry entry_of_nccl(const char* name) {
-  return reinterpret_cast<Entry>(::dlsym(RTLD_DEFAULT, name));
 }
 
 // Any thread, with no context of its own, and also while a graph is captured, by it or another,
@@ -109,7 +103,7 @@ class CapturedWork : public StreamWork {
   bool is_done() override { return true; }
   void wait_on_host() override {
     TORCH_CHECK(false, operation_,
-                " is a part of a CUDA graph, so the host cannot wait for it; launch the graph, and "
+                " is a part of a CUDA graph, so the host cannot wait for it; replay the graph, and "
                 "wait for its stream");
   }
 
@@ -121,11 +115,14 @@ class CapturedWork : public StreamWork {
 /// The communicators of the lanes.
 class NcclCommunicators : public Communicators {
  public:
-  NcclCommunicators(std::array<Group, 2> groups, c10::Device device)
-      : groups_(std::move(groups)), device_(device) {
+  NcclCommunicators(std::array<Group, 2> groups, c10::Device device, const Membership* membership)
+      : groups_(std::move(groups)), device_(device), world_(WorldCommunicators::of(membership)) {
     const c10::cuda::CUDAGuard guard(device_);
     for (size_t lane = 0; lane < groups_.size(); ++lane) {
       comms_[lane] = reinterpret_cast<ncclComm_t>(groups_[lane]->getCommPtr());
+      if (comms_[lane] != nullptr) {
+        world_->add(comms_[lane]);
+      }
     }
   }
 
@@ -147,15 +144,8 @@ class NcclCommunicators : public Communicators {
     return "";
   }
 
-  void revoke() override {
-    static const auto revoke = entry_of_nccl<decltype(&::ncclCommRevoke)>("ncclCommRevoke");
-    std::lock_guard lock(mu_);
-    for (const ncclComm_t comm : comms_) {
-      if (comm != nullptr && revoke != nullptr) {
-        revoke(comm, NCCL_REVOKE_DEFAULT);
-      }
-    }
-  }
+  /// Those of the other groups as well: they fail together.
+  void revoke() override { world_->revoke(); }
 
   void abort() override {
     forget();
@@ -179,12 +169,19 @@ class NcclCommunicators : public Communicators {
  private:
   /// LibTorch frees them.
   void forget() {
-    std::lock_guard lock(mu_);
-    comms_ = {};
+    std::array<ncclComm_t, 2> comms = {};
+    {
+      std::lock_guard lock(mu_);
+      comms = std::exchange(comms_, {});
+    }
+    for (const ncclComm_t comm : comms) {
+      world_->remove(comm);
+    }
   }
 
   const std::array<Group, 2> groups_;
   const c10::Device device_;
+  const std::shared_ptr<WorldCommunicators> world_;
   std::mutex mu_;
   std::array<ncclComm_t, 2> comms_ = {};  // guarded by mu_; null once they are being freed
 };
@@ -241,7 +238,7 @@ class NcclCollectives : public Collectives {
         device_(c10::kCUDA, static_cast<c10::DeviceIndex>(formation.options.local_rank)),
         lanes_(device_),
         communicators_(std::make_shared<NcclCommunicators>(
-            make_groups_in_time(formation, whole, device_), device_)),
+            make_groups_in_time(formation, whole, device_), device_, place_.membership.get())),
         watch_(place_, communicators_, {}) {}
 
   NcclCommunicators& communicators() { return *communicators_; }

@@ -1,5 +1,6 @@
 // libfsdp_nccl's DeviceGraph, and LibTorch's CUDAGraph in it, over the doubles.
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fsdp/device_graph.h>
 
 #include <algorithm>
@@ -100,6 +101,30 @@ TEST_F(CudaGraphTest, WhatCannotBeCapturedIsAnErrorThatNamesIt) {
             }),
             "");
   EXPECT_THAT(error_of([&] { graph_->replay(); }), HasSubstr("nothing was captured"));
+}
+
+// LibTorch's allocators must know that the capture is over, whoever has ended it.
+TEST_F(CudaGraphTest, BehindACaptureThatHasFailedMemoryIsAllocatedAsEver) {
+  const c10::StreamGuard guard(new_stream_of(*group_));
+  const auto no_end = [&] { group_->all_gather_into(tensor_, tensor_, {Lane::kGather, "a unit"}); };
+  const auto throws = [&] {
+    on_device(*group_, 1000).zero_();
+    throw std::runtime_error("no rows");
+  };
+  const auto nested = [&] { make_device_graph(group_->device())->capture([] {}); };
+  for (const std::function<void()>& work : {std::function<void()>(no_end), {throws}, {nested}}) {
+    EXPECT_NE(error_of([&] { graph_->capture(work); }), "");
+    c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+    const at::Tensor fresh = on_device(*group_, 1 << 20);
+    fresh.zero_();
+    graph_->capture([&] { group_->all_reduce(tensor_, ReduceOp::kSum)->wait(); });
+    graph_->replay();
+  }
+}
+
+TEST_F(CudaGraphTest, ADeviceWithoutANumberIsTheCurrentOne) {
+  const c10::StreamGuard guard(new_stream_of(*group_));
+  make_device_graph(c10::kCUDA)->capture([&] { tensor_.zero_(); });
 }
 
 TEST_F(CudaGraphTest, AGpuThatIsNotThereIsRefused) {

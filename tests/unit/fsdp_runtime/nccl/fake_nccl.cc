@@ -95,6 +95,13 @@ void FakeNccl::revoke(Communicator& communicator) {
   }
 }
 
+bool FakeNccl::is_held_up_by_another(const Communicator& communicator) const {
+  std::lock_guard lock(mu_);
+  return std::any_of(communicators_.begin(), communicators_.end(), [&](const auto& each) {
+    return each->device == communicator.device && !each->kernels.empty();
+  });
+}
+
 void FakeNccl::free(Communicator* communicator) {
   revoke(*communicator);
   std::lock_guard lock(mu_);

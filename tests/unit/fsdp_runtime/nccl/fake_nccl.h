@@ -61,6 +61,9 @@ class FakeNccl {
   void wait_for_forming();
   /// What is in flight on it does not go on.
   void revoke(Communicator& communicator);
+  /// Whether a kernel of another communicator of its device does not end, which the last one of
+  /// this may be queued behind: NCCL would wait.
+  bool is_held_up_by_another(const Communicator& communicator) const;
   void free(Communicator* communicator);
   ncclResult_t asynchronous_error(const Communicator& communicator);
   /// "all_gather 4 of float32" on a stream.

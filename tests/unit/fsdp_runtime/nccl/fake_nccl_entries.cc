@@ -14,6 +14,8 @@ using fsdp::testing::FakeNccl;
 
 namespace {
 
+thread_local int groups_begun = 0;
+
 FakeNccl::Communicator& of(ncclComm_t handle) {
   return *reinterpret_cast<FakeNccl::Communicator*>(handle);
 }
@@ -145,6 +147,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
   write(comm, "revoke " + name(comm));
   FakeNccl::get().revoke(of(comm));
+  if (groups_begun == 0 && FakeNccl::get().is_held_up_by_another(of(comm))) {
+    write(comm, "the revocation of " + name(comm) + " waits for another's kernel");
+  }
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -163,10 +168,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 ncclResult_t ncclGroupStart() {
+  ++groups_begun;
   write("group start");
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
+  --groups_begun;
   write("group end");
   return ncclSuccess;
 }

@@ -72,6 +72,29 @@ TEST_F(NcclFailuresTest, AnOperationThatDoesNotEndIsNamedAndEverythingIsAborted)
   expect_revoked_and_aborted(1);
 }
 
+// One that waits may wait for the kernel of another, which nobody has told to end.
+TEST_F(NcclFailuresTest, AllCommunicatorsAreToldToEndBeforeOneIsWaitedFor) {
+  const auto errors = run_nccl(
+      [this](Collectives& group) {
+        const std::shared_ptr<Collectives> part = group.split(/*color=*/0);
+        group.barrier();
+        nccl_.hold(group.rank());
+        const at::Tensor norm = on_device(group, 1);
+        const WorkPtr behind = part->all_reduce(norm, ReduceOp::kSum, {Lane::kReduce, "the norm"});
+        wait_for_a_gather(group);
+      },
+      kShort);
+  EXPECT_THAT(errors, Each(HasSubstr("has not ended on the device of rank ")));
+  for (const int device : {0, 1}) {
+    const std::vector<std::string> calls = cuda_.calls(device);
+    EXPECT_THAT(calls, Not(Contains(HasSubstr("waits for another's kernel"))));
+    for (const char* number : {"1", "2", "3", "4"}) {
+      const std::string call = std::string("revoke communicator ") + number;
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 1) << call;
+    }
+  }
+}
+
 TEST_F(NcclFailuresTest, AnAsynchronousErrorIsOneOfTheOperationInFlightOnAllRanks) {
   const auto begin = steady_clock::now();
   const auto errors = run_nccl([this](Collectives& group) {

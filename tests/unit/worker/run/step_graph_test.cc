@@ -325,6 +325,34 @@ TEST_F(StepGraphTest, WhereStepsAreLongNoneIsBegunBehindTheRequest) {
   EXPECT_EQ(training.run.state.cursor, cursor);
 }
 
+/// A device's group that has failed, which only its results tell.
+class FailedLater : public SecondRank {
+ public:
+  using SecondRank::SecondRank;
+  void check_results(const std::string& operation) const override {
+    if (has_failed) {
+      throw fsdp::PeerError({__func__, __FILE__, __LINE__}, "lost before " + operation);
+    }
+  }
+  bool has_failed = false;
+};
+
+TEST_F(StepGraphTest, OfAGroupThatHasFailedNothingIsReplayedOrReported) {
+  std::shared_ptr<FailedLater> group;
+  const auto as_second = [&group](SmallRun& run) {
+    run.world.group = group = std::make_shared<FailedLater>(run.world.group);
+  };
+  Training training(true, {.changes = Changes(), .lateness = 1, .prepare = as_second},
+                    DataOf(Documents::kJoin));
+  training.Do(StepGraph::kStepsBefore + 1);
+  const int64_t tokens = static_cast<int64_t>(training.page->tokens.load());
+  group->has_failed = true;
+  EXPECT_THROW(training.step->Do(), fsdp::PeerError);
+  EXPECT_EQ(training.graphs.replays, 1);
+  EXPECT_THROW(training.step->Flush(), fsdp::PeerError);
+  EXPECT_EQ(static_cast<int64_t>(training.page->tokens.load()), tokens);
+}
+
 TEST_F(StepGraphTest, WhatAStepHasGivenIsNotThatOfTheNext) {
   SmallRun run(SmallLlama(), Changes());
   StepBody body(run.context(), run.state, /*may_ignore_targets=*/false);

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace fsdp {
+
+class Membership;
+
+/// NCCL's communicators of all groups of a world, as far as their revocation goes. NCCL revokes one
+/// by telling its kernels to end, and then waits for the end of the last of them; that may be
+/// queued behind a kernel of another communicator, which has not been told. So all are told before
+/// one is waited for. Thread: any.
+class WorldCommunicators {
+ public:
+  /// That of the groups with this membership.
+  static std::shared_ptr<WorldCommunicators> of(const Membership* membership);
+
+  void add(ncclComm_t communicator);
+  /// It is being freed. Waits for a revocation.
+  void remove(ncclComm_t communicator);
+  /// Ends what is in flight on all of them. Those that do not end in time are left to themselves.
+  void revoke();
+
+ private:
+  static constexpr std::chrono::seconds kRevokeMax{10};
+
+  std::mutex mu_;
+  std::vector<ncclComm_t> communicators_;  // guarded by mu_; without those that were revoked
+};
+
+/// Entries of the NCCL that LibTorch has loaded, which does not hand them on. Null: an older one.
+template <typename Entry>
+Entry entry_of_nccl(const char* name) {
+  return reinterpret_cast<Entry>(::dlsym(RTLD_DEFAULT, name));
+}
+
+}  // namespace fsdp
