@@ -69,7 +69,7 @@ def case_of(side: Side, device: str, batch: int, seconds: float) -> dict:
     model = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
              "tie_word_embeddings": False, **(LLAMA_1B if device == "cuda" else TINY)}
     return {"model": model, "device": device, "group": "alone", "communicates": True, "precision": "bfloat16", "kernels": "reference",
-            "activation_checkpointing": False, "graph": False, "optimizer": "adamw", "lr": 1e-4, "max_grad_norm": 0, "first_step": 0,
+            "activation_checkpointing": False, "graph": False, "optimizer": "adamw", "lr": 1e-4, "lr_factor": 1, "max_grad_norm": 0, "first_step": 0,
             "steps": STEPS[device], "micro_batches": 1, "batch": batch, "length": LENGTHS[device], "init": "random", "read_from": "",
             "write_to": "", "timed": True, "seconds": seconds, **side.changes}
 

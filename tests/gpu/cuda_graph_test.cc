@@ -3,6 +3,12 @@
 #include <c10/core/StreamGuard.h>
 #include <fsdp/device_graph.h>
 
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "tests/gpu/one_gpu.h"
 
 namespace fsdp::gpu {
@@ -89,6 +95,78 @@ TEST_F(CudaGraphTest, AStepOfTwoRanks) { expect_replays_are_steps(two_ranks_with
 
 TEST_F(CudaGraphTest, AStepOfTwoRanksInBFloat16) {
   expect_replays_are_steps(two_ranks_with_nccl, in_bfloat16());
+}
+
+/// A step's loss, which stays where it is.
+struct Captured {
+  explicit Captured(Training& training)
+      : tokens(training.tokens(0).clone()),
+        step([this, &training] { loss.copy_(training.step(tokens)); }) {}
+  float replay(const Training& training, int64_t number, DeviceGraph& graph) const {
+    tokens.copy_(training.tokens(number));
+    graph.replay();
+    return loss.cpu().item<float>();
+  }
+  const at::Tensor tokens;
+  const at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(kGpu));
+  const std::function<void()> step;
+};
+
+// What comes between replays, and a second capture: a run is as one without graphs.
+TEST_F(CudaGraphTest, StepsThatAreIssuedBetweenReplays) {
+  const auto train = [](bool as_graphs) {
+    Training training(one_rank_with_nccl(), in_bfloat16());
+    const Captured captured(training);
+    synchronize();
+    const c10::StreamGuard guard(stream_of_its_own());
+    const std::unique_ptr<DeviceGraph> graph = make_device_graph(kGpu);
+    training.steps(0, kWarmUps - 1);
+    std::vector<float> losses;
+    for (int64_t step = kWarmUps; step < kWarmUps + 8; ++step) {
+      const bool is_issued = step % 3 == 0;
+      if (as_graphs && !is_issued) {
+        if (step == kWarmUps || step == kWarmUps + 4) {
+          graph->capture(captured.step);
+        }
+        losses.push_back(captured.replay(training, step, *graph));
+      } else {
+        losses.push_back(training.step(training.tokens(step)).cpu().item<float>());
+      }
+    }
+    return std::make_pair(losses, training.shards());
+  };
+  const auto graphs = train(true);
+  const auto issued = train(false);
+  EXPECT_EQ(graphs.first, issued.first);
+  expect_equal(graphs.second, issued.second);
+}
+
+// Whatever ends a capture, steps go on as if there had been none, and the group ends in time.
+TEST_F(CudaGraphTest, StepsBehindCapturesThatHaveFailed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto train = [](bool as_graphs) {
+    Training training(one_rank_with_nccl(), in_bfloat16());
+    const Captured captured(training);
+    synchronize();
+    const c10::StreamGuard guard(stream_of_its_own());
+    training.steps(0, kWarmUps - 1);
+    if (as_graphs) {
+      const std::unique_ptr<DeviceGraph> graph = make_device_graph(kGpu);
+      // In the middle of a forward, and by a wait that CUDA refuses.
+      EXPECT_ANY_THROW(graph->capture([&] {
+        training.model->blocks[2]->fail = true;
+        training.step(captured.tokens);
+      }));
+      training.model->blocks[2]->fail = false;
+      EXPECT_ANY_THROW(graph->capture([&] { captured.loss.item<float>(); }));
+      c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+      synchronize();
+    }
+    training.steps(kWarmUps, kWarmUps + 3);
+    return training.shards();
+  };
+  expect_equal(train(true), train(false));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 }  // namespace

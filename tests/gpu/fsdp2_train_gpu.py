@@ -173,6 +173,8 @@ def train(case: dict) -> dict:
     losses, norms, seconds, host_seconds = [], [], [], []
     started = time.perf_counter()
     for step in range(case["first_step"], case["first_step"] + case["steps"]):
+        for group in training.optimizer.param_groups if case["lr_factor"] != 1 else []:
+            group["lr"] = case["lr"] * case["lr_factor"]**step
         rounds = [tokens_of(case, step, number, device) for number in range(case["micro_batches"])]
         begin = time.perf_counter()
         of_rounds, norm = training.step(rounds)

@@ -71,7 +71,8 @@ ROWS = [
     Row("activation_checkpointing", {"activation_checkpointing": True, "precision": "bfloat16"}),
     Row("clipping", {"max_grad_norm": 0.1}, ROUNDED),
     Row("sharded_parameters", {"optimizer": "sgd", "lr": 0.05}),
-    Row("graph", {"graph": True, "activation_checkpointing": True, "micro_batches": 2}),
+    Row("graph", {"graph": True, "activation_checkpointing": True, "micro_batches": 2, "lr_factor": 0.5}),
+    Row("graph_clipping", {"graph": True, "max_grad_norm": 0.1}, ROUNDED),
     Row("without_communication", {"communicates": False}),
     Row("checkpoint", first="libfsdp"),
     Row("checkpoint_of_pytorch", first="PyTorch"),
@@ -82,7 +83,7 @@ def case_of(row: Row, device: str) -> dict:
     model = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
              "max_position_embeddings": 512, "tie_word_embeddings": False, **MODELS[device]}
     return {"model": model, "device": device, "group": "alone", "communicates": True, "precision": "float32", "kernels": "reference",
-            "activation_checkpointing": False, "graph": False, "optimizer": "adamw", "lr": 1e-3, "max_grad_norm": 0, "first_step": 0, "steps": STEPS,
+            "activation_checkpointing": False, "graph": False, "optimizer": "adamw", "lr": 1e-3, "lr_factor": 1, "max_grad_norm": 0, "first_step": 0, "steps": STEPS,
             "micro_batches": 1, **SIZES[device], "init": "formula", "read_from": "", "write_to": "", "timed": False, "seconds": 0,
             **row.changes}
 

@@ -18,6 +18,7 @@ std::string word(const fsdprun::Json& document, const char* key,
 void read_training(const fsdprun::Json& document, TrainCase& read) {
   read.optimizer = word(document, "optimizer", {"adamw", "sgd"});
   read.lr = document.at("lr").get<double>();
+  read.lr_factor = document.at("lr_factor").get<double>();
   read.max_grad_norm = document.at("max_grad_norm").get<double>();
   read.first_step = document.at("first_step").get<int64_t>();
   read.steps = document.at("steps").get<int64_t>();

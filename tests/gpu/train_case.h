@@ -29,6 +29,7 @@ struct TrainCase {
   /// is added to their gradients.
   std::string optimizer;
   double lr = 0;
+  double lr_factor = 1;      ///< By which the rate of each step is that of the one before.
   double max_grad_norm = 0;  ///< 0: gradients are not clipped.
   int64_t first_step = 0;
   int64_t steps = 0;

@@ -15,6 +15,7 @@
 #include <fsdp/device_graph.h>
 
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -77,7 +78,10 @@ class Steps {
     at::Tensor losses;  // one for each micro batch
     at::Tensor norm;    // undefined if gradients are not clipped
   };
-  Done run(const std::vector<at::Tensor>& rounds) {
+  Done run(int64_t step, const std::vector<at::Tensor>& rounds) {
+    if (given_.lr_factor != 1) {
+      training_.set_lr(given_.lr * std::pow(given_.lr_factor, static_cast<double>(step)));
+    }
     if (!given_.is_graph || issued_ < kIssuedBefore) {
       ++issued_;
       return issue(rounds);
@@ -134,7 +138,7 @@ void run_step(const TrainCase& given, Steps& steps, int64_t step, Notes& notes) 
     rounds.push_back(tokens_of(given, step, round));
   }
   const Clock::time_point begin = Clock::now();
-  const auto [losses, norm] = steps.run(rounds);
+  const auto [losses, norm] = steps.run(step, rounds);
   notes.host_seconds.push_back(seconds_since(begin));
   if (given.is_timed) {
     synchronize(given);

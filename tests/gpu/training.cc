@@ -115,6 +115,11 @@ class Sharded : public Training {
     return norm;
   }
 
+  void set_lr(double lr) override {
+    TORCH_CHECK(adamw_, "lr_factor: adamw expected");
+    adamw_->set_lr(lr);
+  }
+
   void write(const std::string& folder) override {
     const auto [model, optimizer] =
         get_state_dict(root_, optimizer_ref(), {.full_state_dict = true, .cpu_offload = true});
@@ -214,6 +219,7 @@ class Bare : public Training {
     return {};
   }
 
+  void set_lr(double) override { TORCH_CHECK(false, "lr_factor: expected 1 with group none"); }
   void write(const std::string&) override {}
   void read(const std::string&) override {}
   fsdprun::Json what() override { return {{"group", "none"}}; }

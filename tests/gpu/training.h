@@ -22,6 +22,8 @@ class Training {
   /// Clips, if the case says so, and updates. Returns the norm of the gradients before that;
   /// undefined if they are not clipped.
   virtual at::Tensor update() = 0;
+  /// From the next update on. Errors: c10::Error if the case's optimizer has one rate for good.
+  virtual void set_lr(double lr) = 0;
   /// Of model and optimizer: model.pt and optimizer.pt in `folder`.
   virtual void write(const std::string& folder) = 0;
   virtual void read(const std::string& folder) = 0;

@@ -56,10 +56,10 @@ constexpr char kRefused = 'R';
 // Note [Saves beside training]
 // The state of a run changes only in the optimizer's step. So a save that was begun copies it
 // beside the next forward and backward, and only the next optimizer step waits for what is not
-// copied yet. What is agreed before that goes over training's communicator, at the same place of
-// the program on all ranks, and touches no file, since a file system that hangs must not hold up
-// training; what follows goes over the background's channel, since training uses the other
-// meanwhile, in an order that has nothing to do with it.
+// copied yet (of a step that is a graph, the whole step). What is agreed before that goes over
+// training's communicator, at the same place of the program on all ranks, and touches no file,
+// since a file system that hangs must not hold up training; what follows goes over the background's
+// channel, since training uses the other meanwhile, in an order that has nothing to do with it.
 //
 // Ranks may differ in what they know of the end of a save: who loses the way to the others cannot
 // tell whether it was published. Rank 0 publishes, so what it says is how the save has ended, and

@@ -31,17 +31,30 @@ bool succeeds(Call call) {
   }
 }
 
-/// Ends a capture that has failed: neither the stream nor LibTorch's allocators may go on with it.
-/// capture_end() tells the allocators nothing if CUDA has ended the capture with an error.
-void give_up(Graph& graph, c10::MempoolId_t pool, c10::Device device) {
+/// LibTorch's allocators are not to ask whether the capture goes on: capture_begin() and
+/// capture_end() leave that to be done if CUDA gives them an error.
+void end_pool(c10::MempoolId_t pool, c10::Device device, bool is_released) {
   namespace memory = c10::cuda::CUDACachingAllocator;
-  const bool has_ended = succeeds([&] { graph.capture_end(); });
   succeeds([&] { memory::endAllocateToPool(device.index(), pool); });
   succeeds([&] { at::getHostAllocator(c10::kCUDA)->end_allocate_to_pool(pool); });
-  if (!has_ended) {  // else the graph does that
+  if (!is_released) {
     succeeds([&] { memory::releasePool(device.index(), pool); });
     succeeds([&] { at::getHostAllocator(c10::kCUDA)->release_pool(pool); });
   }
+}
+
+/// Of this thread alone: others read ahead, write checkpoints and watch collectives meanwhile.
+std::unique_ptr<Graph> begin_capture(c10::MempoolId_t pool, c10::Device device) {
+  auto graph = std::make_unique<Graph>();
+  try {
+    graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  } catch (...) {
+    // Its destructor would end the process: it takes for granted that it has begun.
+    static_cast<void>(graph.release());
+    end_pool(pool, device, /*is_released=*/false);
+    throw;
+  }
+  return graph;
 }
 
 class CudaGraph : public DeviceGraph {
@@ -57,15 +70,15 @@ class CudaGraph : public DeviceGraph {
     // What the steps before have left to the allocator is for others now: the graph has memory of
     // its own.
     c10::cuda::CUDACachingAllocator::emptyCache();
-    auto graph = std::make_unique<Graph>();
     const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+    std::unique_ptr<Graph> graph = begin_capture(pool, device_);
     try {
-      // Of this thread alone: others read ahead, write checkpoints and watch collectives meanwhile.
-      graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       work();
       graph->capture_end();
     } catch (...) {
-      give_up(*graph, pool, device_);
+      // Neither the stream nor the allocators go on with it. A graph that was made has its pool.
+      const bool has_ended = succeeds([&] { graph->capture_end(); });
+      end_pool(pool, device_, /*is_released=*/has_ended);
       throw;
     }
     graph_ = std::move(graph);

@@ -3,7 +3,10 @@
 
 namespace fsdprun::worker {
 
-std::vector<ConfigKey> TrainKeys() {
+namespace {
+
+/// What a step is.
+std::vector<ConfigKey> StepKeys() {
   using enum ValueKind;
   return {
       {"train.steps", kInteger, "1000", "an integer >= 0", "optimizer steps of the whole run",
@@ -34,6 +37,13 @@ std::vector<ConfigKey> TrainKeys() {
        "parameters that keep their values; * stands for any text, e.g. \"*embed_tokens*\"; with "
        "lora all but the adapters do",
        nullptr},
+  };
+}
+
+/// What follows one that is bad, or has no memory.
+std::vector<ConfigKey> FaultKeys() {
+  using enum ValueKind;
+  return {
       {"train.on_nonfinite", kString, "\"stop\"", "\"stop\", \"skip\" or \"rollback\"",
        "what follows a loss or gradient norm that is infinite or NaN, which no weight is updated "
        "with; stop: training ends; skip: it goes on with the next step; rollback: it goes on from "
@@ -66,6 +76,17 @@ std::vector<ConfigKey> TrainKeys() {
        [](const Json& value) {
          return IsOneOf(value, {"stop", "shrink"});
        }},
+  };
+}
+
+}  // namespace
+
+std::vector<ConfigKey> TrainKeys() {
+  using enum ValueKind;
+  std::vector<ConfigKey> keys = StepKeys();
+  const std::vector<ConfigKey> faults = FaultKeys();
+  keys.insert(keys.end(), faults.begin(), faults.end());
+  const std::vector<ConfigKey> others = {
       {"train.deterministic", kBoolean, "false", "true or false",
        "only algorithms that give the same bits each time, and an error where there is none",
        nullptr},
@@ -76,6 +97,8 @@ std::vector<ConfigKey> TrainKeys() {
        "data.valid",
        IsCount<0>},
   };
+  keys.insert(keys.end(), others.begin(), others.end());
+  return keys;
 }
 
 }  // namespace fsdprun::worker

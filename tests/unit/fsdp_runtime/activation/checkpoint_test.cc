@@ -10,9 +10,11 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/ranks.h"
@@ -185,6 +187,37 @@ TEST(CheckpointTest, RandomNumbersAreTheSameInBothRuns) {
   EXPECT_TRUE(at::equal(grad, plain_grad));
   EXPECT_TRUE(at::equal(after, plain_after));
   EXPECT_TRUE(at::equal(end, plain_end)) << "the other run leaves the generator as it was";
+}
+
+/// The gradient of a segment with dropout, and the first number behind its backward.
+std::pair<at::Tensor, at::Tensor> train_reentrant(std::optional<bool> preserve_rng_state) {
+  at::manual_seed(3);
+  const at::Tensor x = leaf({64});
+  const auto run = [](const at::Tensor& t) { return at::dropout(t * t, 0.5, true); };
+  CheckpointOptions options;
+  options.use_reentrant = true;
+  options.preserve_rng_state = preserve_rng_state.value_or(true);
+  const at::Tensor y =
+      preserve_rng_state ? activation_checkpoint(options, run, x) : activation_checkpoint(run, x);
+  at::rand({2});
+  y.sum().backward();
+  return {x.grad(), at::rand({2})};
+}
+
+TEST(CheckpointTest, ReentrantSegmentsDrawTheSameNumbersUnlessTheyAreToldNotTo) {
+  at::manual_seed(3);
+  const at::Tensor x = leaf({64});
+  at::dropout(x * x, 0.5, true).sum().backward();
+  at::rand({2});
+  const at::Tensor end = at::rand({2});
+  for (const std::optional<bool> preserve : {std::optional<bool>(), std::optional<bool>(true)}) {
+    const auto [grad, after] = train_reentrant(preserve);
+    EXPECT_TRUE(at::equal(grad, x.grad()));
+    EXPECT_TRUE(at::equal(after, end));
+  }
+  const auto [grad, after] = train_reentrant(false);
+  EXPECT_FALSE(at::equal(grad, x.grad()));
+  EXPECT_FALSE(at::equal(after, end)) << "the generator goes on";
 }
 
 TEST(CheckpointTest, MemoryIsFreedWithTheGraphAndBySegments) {
