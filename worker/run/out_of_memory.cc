@@ -49,9 +49,8 @@ std::string Describe(const StepWithoutMemory& failed, int64_t windows) {
          std::to_string(failed.step) + ": no memory for a forward " +
          (failed.is_evaluation ? "" : "and backward ") + "of " + std::to_string(windows) +
          (windows == 1 ? " window" : " windows") + (is_whole ? " (train.micro_batch_size)" : "") +
-         (failed.config.train.step_graph
-              ? ", beside the memory of a step that the graph of train.step_graph keeps"
-              : "");
+         (failed.has_graph ? ", beside that of a step which the graph of train.step_graph keeps"
+                           : "");
 }
 
 /// What became of the limit.

@@ -45,6 +45,8 @@ struct StepWithoutMemory {
   bool is_evaluation = false;
   /// Another launch has the folder of the checkpoints now.
   bool is_replaced = false;
+  /// A graph holds memory of its own.
+  bool has_graph = false;
 };
 
 /// Note [Out of memory]. Writes how many windows are the most, if train.on_out_of_memory says so,

@@ -20,19 +20,19 @@ void StepGraph::Forget() {
 }
 
 at::Tensor StepGraph::Do(const std::vector<WeighedBatch>& batches, const at::Tensor& numbers) {
-  // A graph is not refused by communicators that have failed, and its kernels would wait for ever.
-  world_.group->check_results("the graph of a step");
+  constexpr char kPurpose[] = "the graph of a step";
+  fsdp::Collectives& group = *world_.group;
   if (!graph_) {
     Capture(batches, numbers);
   }
   Give(batches, numbers);
+  // A graph is not refused by communicators that have failed, and its kernels would wait for ever.
+  group.check_results(kPurpose);
   graph_->replay();
-  if (world_.group->is_stream_ordered()) {
+  if (group.is_stream_ordered()) {
     // Nobody watches the collectives of a graph. This one is behind them, so a peer that never
     // comes ends the group, and where a step hangs is seen as for a collective of its own.
-    world_.group
-        ->all_reduce(mark_, fsdp::ReduceOp::kMax, {fsdp::Lane::kReduce, "the graph of a step"})
-        ->wait();
+    group.all_reduce(mark_, fsdp::ReduceOp::kMax, {fsdp::Lane::kReduce, kPurpose})->wait();
   }
   return values_.clone();  // the next replay writes them again
 }

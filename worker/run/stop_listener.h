@@ -15,7 +15,8 @@ namespace fsdprun::worker {
 // several forwards, after a save. A step is finished if it and a checkpoint fit into the grace;
 // otherwise its gradients are dropped, and the checkpoint is of the step before. An evaluation is
 // dropped in any case, and done by the run that continues. A save is the work kept: it goes on
-// until the grace is nearly over.
+// until the grace is nearly over. A step that is a graph is finished in any case: Note [A step as a
+// graph].
 
 /// What a rank answers when all are asked whether to stop; see Vote.
 enum StopAnswer { kGoOn = 0, kStop = 1, kAbandonStep = 2 };

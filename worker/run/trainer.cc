@@ -208,7 +208,8 @@ void Trainer::EndForMemory(const std::exception& error, bool is_evaluation) {
                         .launch = launch_,
                         .is_restarted = is_restarted_,
                         .is_evaluation = is_evaluation,
-                        .is_replaced = checkpoints_->IsReplaced()},
+                        .is_replaced = checkpoints_->IsReplaced(),
+                        .has_graph = step_ && step_->has_graph()},
                        error);
 }
 

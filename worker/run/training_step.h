@@ -77,6 +77,8 @@ class TrainingStep {
   /// How many forwards follow each other until ranks ask each other whether to stop; the same on
   /// all ranks.
   int64_t forwards_per_poll() const;
+  /// Whether a step was captured, whose memory is kept for it.
+  bool has_graph() const { return graph_ && graph_->IsCaptured(); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -52,7 +52,8 @@ class FSDP_API DeviceGraph {
   /// CUDA: calls it now, with the current stream, which must not be the default one. CPU: keeps it,
   /// and calls it in each replay. Errors: TORCH_CHECK on the default stream; what `work` throws,
   /// for one because it asks for something that cannot be captured. There is nothing to replay
-  /// then.
+  /// then; and where CUDA has refused something, LibTorch's generator of that GPU may refuse to
+  /// draw from then on.
   virtual void capture(std::function<void()> work) = 0;
   /// Does what was captured. CUDA: on the current stream; the host goes on. Errors: TORCH_CHECK if
   /// nothing was captured; CPU: what the work throws.

@@ -28,7 +28,8 @@ struct GroupFailure {
 class FSDP_API Interruptible {
  public:
   virtual ~Interruptible() = default;
-  /// Ends the group's operations of this rank, running and to come. Any thread; does not block.
+  /// Ends the group's operations of this rank, running and to come. Any thread; blocks for some
+  /// seconds at most.
   virtual void interrupt(const GroupFailure& failure) = 0;
 };
 

@@ -9,16 +9,21 @@
 #include <c10/util/Exception.h>
 #include <fsdp/device_graph.h>
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 
 #include "fsdp_runtime/src/comm/nccl_entry.h"
+#include "fsdp_runtime/src/nccl/world_communicators.h"
 
 namespace fsdp {
 namespace {
 
-using Graph = at::cuda::CUDAGraph;
+struct Graph : at::cuda::CUDAGraph {
+  /// It ends its pool itself.
+  bool has_captured() const { return capture_ended_; }
+};
 
 /// What may have been done already is refused then, which is not worth a word.
 template <class Call>
@@ -60,13 +65,16 @@ std::unique_ptr<Graph> begin_capture(c10::MempoolId_t pool, c10::Device device) 
 class CudaGraph : public DeviceGraph {
  public:
   explicit CudaGraph(c10::Device device) : device_(device) {}
+  ~CudaGraph() override { forget(); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
 
   void capture(std::function<void()> work) override {
     const c10::cuda::CUDAGuard guard(device_);
     TORCH_CHECK(c10::cuda::getCurrentCUDAStream() != c10::cuda::getDefaultCUDAStream(),
                 "DeviceGraph::capture: the current stream is the default one, which CUDA cannot "
                 "capture; make another one the current stream, with a c10::StreamGuard");
-    graph_.reset();
+    forget();
     // What the steps before have left to the allocator is for others now: the graph has memory of
     // its own.
     c10::cuda::CUDACachingAllocator::emptyCache();
@@ -77,11 +85,14 @@ class CudaGraph : public DeviceGraph {
       graph->capture_end();
     } catch (...) {
       // Neither the stream nor the allocators go on with it. A graph that was made has its pool.
-      const bool has_ended = succeeds([&] { graph->capture_end(); });
-      end_pool(pool, device_, /*is_released=*/has_ended);
+      if (!graph->has_captured()) {
+        succeeds([&] { graph->capture_end(); });
+      }
+      end_pool(pool, device_, /*is_released=*/graph->has_captured());
       throw;
     }
     graph_ = std::move(graph);
+    revocations_ = WorldCommunicators::revocations();
   }
 
   void replay() override {
@@ -91,8 +102,18 @@ class CudaGraph : public DeviceGraph {
   }
 
  private:
+  /// NCCL has a word in the end of a graph, at the communicators that it uses. When these have been
+  /// revoked they are freed by others, at any time, so the graph is left as it is then.
+  void forget() {
+    if (graph_ && WorldCommunicators::revocations() != revocations_) {
+      static_cast<void>(graph_.release());
+    }
+    graph_.reset();
+  }
+
   const c10::Device device_;
   std::unique_ptr<Graph> graph_;
+  int64_t revocations_ = 0;  // when it was captured
 };
 
 }  // namespace

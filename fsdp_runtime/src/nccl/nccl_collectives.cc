@@ -126,6 +126,8 @@ class NcclCommunicators : public Communicators {
     }
   }
 
+  ~NcclCommunicators() override { forget(); }
+
   c10d::ProcessGroupNCCL& lane(size_t lane) { return *groups_[lane]; }
   const Group& group(size_t lane) const { return groups_[lane]; }
 
@@ -144,8 +146,16 @@ class NcclCommunicators : public Communicators {
     return "";
   }
 
-  /// Those of the other groups as well: they fail together.
-  void revoke() override { world_->revoke(); }
+  /// Those of the other groups as well: they fail together. Nothing once these are being freed.
+  void revoke() override {
+    {
+      std::lock_guard lock(mu_);
+      if (comms_ == std::array<ncclComm_t, 2>{}) {
+        return;
+      }
+    }
+    world_->revoke(device_);
+  }
 
   void abort() override {
     forget();

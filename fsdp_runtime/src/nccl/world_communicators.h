@@ -1,9 +1,12 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <dlfcn.h>
 #include <nccl.h>
 
 #include <chrono>
+#include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,16 +25,20 @@ class WorldCommunicators {
   static std::shared_ptr<WorldCommunicators> of(const Membership* membership);
 
   void add(ncclComm_t communicator);
-  /// It is being freed. Waits for a revocation.
+  /// It is about to be freed. Waits for the end of a revocation, however long that takes.
   void remove(ncclComm_t communicator);
-  /// Ends what is in flight on all of them. Those that do not end in time are left to themselves.
-  void revoke();
+  /// Ends what is in flight on all of them, which are those of `device`. Those that do not end soon
+  /// are left to themselves.
+  void revoke(c10::Device device);
+  /// How often one of this process has been revoked.
+  static int64_t revocations();
 
  private:
   static constexpr std::chrono::seconds kRevokeMax{10};
 
   std::mutex mu_;
   std::vector<ncclComm_t> communicators_;  // guarded by mu_; without those that were revoked
+  std::shared_future<void> revocation_;    // guarded by mu_
 };
 
 /// Entries of the NCCL that LibTorch has loaded, which does not hand them on. Null: an older one.

@@ -306,6 +306,7 @@ TEST_F(WithoutVisibleGpuTest, NcclTakesTheEndOfTheProcessFromLibTorchWhateverIsS
   options.backend = "nccl";
   EXPECT_NE(error_of(options), "");
   EXPECT_STREQ(::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
+  EXPECT_STREQ(::getenv("NCCL_GRAPH_REGISTER"), "0");
   EXPECT_STREQ(::getenv("TORCH_NCCL_ENABLE_MONITORING"), "0");
 }
 

@@ -70,7 +70,7 @@ class EndForMemoryTest : public testing::Test {
     try {
       EndForMemory(*file_system_,
                    {config, resolved_, model_, 12, 0, ranks, "run", "launch", is_restarted,
-                    is_evaluation, is_replaced},
+                    is_evaluation, is_replaced, has_graph_},
                    std::bad_alloc());
     } catch (const MemoryError& error) {
       return error;
@@ -87,6 +87,7 @@ class EndForMemoryTest : public testing::Test {
   std::unique_ptr<checkpoint::FileSystem> file_system_ = std::make_unique<checkpoint::FileSystem>();
   Json resolved_ = DefaultConfig();
   const ModelConfig model_ = SmallLlama();
+  bool has_graph_ = false;
 };
 
 TEST_F(EndForMemoryTest, HalfIsWrittenForTheNextStart) {
@@ -112,6 +113,16 @@ TEST_F(EndForMemoryTest, HalfIsOfWhatAForwardReallyHas) {
   EXPECT_EQ(Written()->windows, 1);
   resolved_["train"]["global_batch_size"] = 8;
   EXPECT_TRUE(End(8, /*is_restarted=*/true, /*ranks=*/8).is_final());
+}
+
+TEST_F(EndForMemoryTest, WhatAGraphKeepsIsNamed) {
+  has_graph_ = true;
+  const std::string text = End(8).what();
+  EXPECT_EQ(text.find("step 12: no memory for a forward and backward of 8 windows "
+                      "(train.micro_batch_size), beside that of a step which the graph of "
+                      "train.step_graph keeps: "),
+            0u)
+      << text;
 }
 
 TEST_F(EndForMemoryTest, AnEvaluationIsNamed) {
