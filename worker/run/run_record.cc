@@ -189,6 +189,7 @@ std::vector<std::string> CompareAdapters(const RunRecord& before, const RunRecor
   std::vector<RunChange> changes;
   Compare(before.adapters, now.adapters, "", {}, /*is_model=*/true, changes);
   std::vector<std::string> texts;
+  texts.reserve(changes.size());
   for (RunChange& change : changes) {
     texts.push_back(std::move(change.text));
   }
