@@ -1,5 +1,6 @@
 """A private etcd, for tests of launchers that find each other through one."""
 
+import contextlib
 import base64
 import json
 import os
@@ -46,7 +47,8 @@ class EtcdServer:
 
     def forget(self):
         """Its data are gone, while it is stopped."""
-        shutil.rmtree(self.folder / "etcd")
+        with contextlib.suppress(FileNotFoundError):  # it was stopped before it had made it
+            shutil.rmtree(self.folder / "etcd")
 
     def call(self, method, **message):
         """etcd's API as JSON; bytes are in base64."""
