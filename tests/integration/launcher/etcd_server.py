@@ -1,7 +1,7 @@
 """A private etcd, for tests of launchers that find each other through one."""
 
-import contextlib
 import base64
+import contextlib
 import json
 import os
 import pathlib
