@@ -128,12 +128,13 @@ DataCursor TrainingStep::EndOfStep(const DataCursor& cursor) const {
 
 at::Tensor TrainingStep::NumbersToTell(double seconds) {
   const bool is_first = context_.world.rank() == 0;
+  const bool is_stop_requested = context_.stop.IsRequested();  // reads the channel
   const bool was_asked = context_.channel.TakeSave();
   std::vector<float> numbers(kToldShare);
   const auto tell = [&numbers](Told which, double value) {
     numbers[which - kToldStop] = static_cast<float>(value);
   };
-  tell(kToldStop, context_.stop.IsRequested() ? 1 : 0);
+  tell(kToldStop, is_stop_requested ? 1 : 0);
   tell(kToldSeconds, seconds);
   tell(kToldSave, was_asked && is_first ? 1 : 0);
   tell(kToldDue, is_first && checkpoints_.IsDue() ? 1 : 0);
