@@ -78,6 +78,7 @@ class CudaGraph : public DeviceGraph {
     // What the steps before have left to the allocator is for others now: the graph has memory of
     // its own.
     c10::cuda::CUDACachingAllocator::emptyCache();
+    revocations_ = WorldCommunicators::revocations();
     const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
     std::unique_ptr<Graph> graph = begin_capture(pool, device_);
     try {
@@ -92,7 +93,6 @@ class CudaGraph : public DeviceGraph {
       throw;
     }
     graph_ = std::move(graph);
-    revocations_ = WorldCommunicators::revocations();
   }
 
   void replay() override {
@@ -113,7 +113,7 @@ class CudaGraph : public DeviceGraph {
 
   const c10::Device device_;
   std::unique_ptr<Graph> graph_;
-  int64_t revocations_ = 0;  // when it was captured
+  int64_t revocations_ = 0;  // when its capture began
 };
 
 }  // namespace
